@@ -35,8 +35,8 @@ def accept_changes(store: TileStore, name: str, progress: Progress = silent) -> 
         attributes=attributes,
         overwrite=True,
     ) as writer:
-        for at in layer.blocks.ids():
-            cells = layer.read_block(*at)
-            writer.write_block(*at, cells)
+        for block in layer.blocks.ids():
+            cells = layer.read_block(*block)
+            writer.write_block(*block, cells)
             progress(cells.size, layer.grid.cells)
         return writer.commit()

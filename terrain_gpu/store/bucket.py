@@ -178,13 +178,13 @@ class BucketTarget:
         self._run: _Claim | None = None
         self._tag = ""
         self.fresh = True
-        """Whether no shard is known to exist; writing then tries to create one at once."""
+        """Whether no shard is known to exist; writing then first tries to create one."""
         self._scratch: Scratch | None = None
 
     # -- the run ---------------------------------------------------------------------------
 
     @cached_property
-    def _found(self) -> tuple[_Claim, str] | None:
+    def _first_read(self) -> tuple[_Claim, str] | None:
         """The first result of `_read`, on which `start` bases its conditional write."""
         return self._read()
 
@@ -202,11 +202,11 @@ class BucketTarget:
 
     def header(self) -> dict[str, Any] | None:
         """The header of an unfinished run; None if there is none."""
-        return self._found[0].header if self._found else None
+        return self._first_read[0].header if self._first_read else None
 
     def is_busy(self) -> bool:
         """Whether a live process of this machine owns the run."""
-        claim = self._found
+        claim = self._first_read
         return claim is not None and Scratch(claim[0].id).is_held()
 
     def _hold(self, run: _Claim, before: str | None) -> None:
@@ -238,14 +238,14 @@ class BucketTarget:
             raise self._lost()
 
     @property
-    def _own(self) -> _Claim:
+    def _claim(self) -> _Claim:
         assert self._run is not None
         return self._run
 
     @property
-    def _records(self) -> Any:
+    def _records(self) -> ObjectPath:
         """Where the finished blocks are recorded."""
-        return self._folder / self._own.id
+        return self._folder / self._claim.id
 
     # -- begin -----------------------------------------------------------------------------
 
@@ -257,7 +257,7 @@ class BucketTarget:
     def claim(self, header: dict[str, Any], *, resumed: bool) -> str:
         """Begin or resume the run; return the separator in the names of its shards."""
         # run.json is not read again: a run that has begun since then wins.
-        earlier, self.fresh = self._found, not resumed
+        earlier, self.fresh = self._first_read, not resumed
         if resumed and earlier is not None:
             run = earlier[0]._replace(writer=self._writer, complete=False)
         else:
@@ -328,19 +328,19 @@ class BucketTarget:
     # -- while it runs ---------------------------------------------------------------------
 
     @property
-    def _here(self) -> Scratch:
+    def _local(self) -> Scratch:
         assert self._scratch is not None
         return self._scratch
 
     @property
     def spill(self) -> Path:
         """A local folder for data that the run stores in addition to the layer."""
-        return self._here.spill
+        return self._local.spill
 
     @property
     def manifest(self) -> Path:
         """File with the records of blocks, of this run and the one it resumed."""
-        return self._here.manifest
+        return self._local.manifest
 
     @property
     def shards(self) -> ObjectShards:
@@ -379,8 +379,8 @@ class BucketTarget:
         """Sizes of all shards, 0 if missing, and hashes of their e-tags."""
         size, tag = np.zeros(layer.blocks.shape, np.int64), np.zeros(layer.blocks.shape, np.uint64)
         for name, meta in self.place.walk():
-            if (at := _block(name, layer.separator)) and _inside(at, layer.blocks.shape):
-                size[at], tag[at] = meta.size, _short(meta.tag)
+            if (block := _block(name, layer.separator)) and _inside(block, layer.blocks.shape):
+                size[block], tag[block] = meta.size, _short(meta.tag)
         return size, tag
 
     # -- the end ---------------------------------------------------------------------------
@@ -388,7 +388,7 @@ class BucketTarget:
     @property
     def complete(self) -> bool:
         """Whether the layer is complete, and only its zarr.json is missing."""
-        return self._own.complete
+        return self._claim.complete
 
     def complete_layer(self, layer: Layer, size: np.ndarray, digests: np.ndarray) -> None:
         """Write the files of the layer other than its shards, and mark the run as complete."""
@@ -399,7 +399,7 @@ class BucketTarget:
         """Store the zarr.json of the array to publish, and mark the run as complete."""
         (self._records / "zarr.json").write(metadata)
         make_group(self.root, grid)
-        self._hold(self._own._replace(complete=True), self._tag)
+        self._hold(self._claim._replace(complete=True), self._tag)
 
     def publish(self, *, finished: bool) -> Layer:
         """Make the layer visible, unless it was `finished` before."""
@@ -409,12 +409,12 @@ class BucketTarget:
 
     def publish_array(self) -> None:
         """Make the array visible."""
-        if not self._end(self._own):
+        if not self._end(self._claim):
             raise StoreError(
                 f"{self.place}: another program changed this {self.what} while this run was "
                 "building it; use --overwrite to start again"
             )
-        self._here.end(keep=False)
+        self._local.end(keep=False)
 
     def recover(self) -> None:
         """Complete a run that was killed during its commit."""
@@ -459,7 +459,7 @@ class BucketTarget:
         try:
             if not keep:
                 self.check()
-                self._clear(self._own.separator)
+                self._clear(self._claim.separator)
                 self._state.delete()
         except (StoreError, OutputError):
             keep = True  # the run was taken over, or the server is unreachable
@@ -473,8 +473,8 @@ def _block(name: str, separator: str) -> Block | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
-def _inside(at: Block, shape: tuple[int, int]) -> bool:
-    return at[0] < shape[0] and at[1] < shape[1]
+def _inside(block: Block, shape: tuple[int, int]) -> bool:
+    return block[0] < shape[0] and block[1] < shape[1]
 
 
 def _short(tag: str) -> np.uint64:
@@ -492,11 +492,11 @@ def _wrong_answers(probe: ObjectPath) -> str:
     """How a server mishandles conditional writes; empty if it does not."""
     probe.create(b"1")
     try:
-        made = probe.head()
+        created = probe.head()
         other = "1" if probe.bucket.startswith("gs:") else f'"{"0" * 32}"'
         if probe.create(b"2") is not None or probe.replace(b"3", other) is not None:
             return "ignores conditions of writes, so two writers would not notice each other"
-        if made is not None and probe.replace(b"4", made.tag) is None:
+        if created is not None and probe.replace(b"4", created.tag) is None:
             content = probe.read()
             if content is None or content[0] != b"4":  # otherwise only the response was lost
                 return "rejects conditional writes although their conditions hold"

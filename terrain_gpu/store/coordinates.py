@@ -161,27 +161,27 @@ def write_coordinates(store: TileStore, name: str) -> None:
         sync_tree(root / name)
 
 
-def _compare_arrays(path: Any, found: Any, wanted: Any, remedy: str, *, but: str) -> None:
+def _compare_arrays(path: Any, actual: Any, wanted: Any, remedy: str, *, but: str) -> None:
     """Compare the metadata of arrays, except for attributes and the key `but`."""
-    have, want = (one.metadata.to_dict() for one in (found, wanted))
+    have, want = (one.metadata.to_dict() for one in (actual, wanted))
     for key in want.keys() - {"attributes", "storage_transformers", but}:
         _same(path, key, have.get(key), want[key], remedy)
 
 
-def _compare(path: Any, found: dict[str, Any], wanted: dict[str, Any], remedy: str) -> None:
+def _compare(path: Any, actual: dict[str, Any], wanted: dict[str, Any], remedy: str) -> None:
     """Compare attributes; additional ones belong to other programs."""
     for key, value in wanted.items():
-        have = found.get(key)
+        have = actual.get(key)
         if key == "zarr_conventions" and isinstance(have, list):
             have = [one for one in have if one in value]  # others may be declared as well
         _same(path, key, have, value, remedy)
 
 
-def _same(path: Any, key: str, found: Any, wanted: Any, remedy: str) -> None:
+def _same(path: Any, key: str, actual: Any, wanted: Any, remedy: str) -> None:
     # Also as text, in which NaN equals NaN.
-    if found != wanted and repr(found) != repr(wanted):
+    if actual != wanted and repr(actual) != repr(wanted):
         raise StoreError(
-            f"{path}/zarr.json: damaged: {key} is {_short(found)}, not {_short(wanted)}; "
+            f"{path}/zarr.json: damaged: {key} is {_short(actual)}, not {_short(wanted)}; "
             f"{_again(path.parent, remedy)}"
         )
 

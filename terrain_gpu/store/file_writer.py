@@ -96,7 +96,7 @@ class FileWriter:
     @property
     def spill(self) -> Path:
         """A folder next to the file, which is removed at the end of the run."""
-        return self.output.beside
+        return self.output.shared_folder
 
     @contextmanager
     def errors(self) -> Iterator[None]:

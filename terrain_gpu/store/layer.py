@@ -171,8 +171,8 @@ class Layer(Described):
         if self.is_sealed:
             return str(self.info["digest"])
         digests = np.zeros(self.blocks.shape, np.uint64)
-        for at in self.blocks.ids():
-            digests[at] = block_digest(self.read_block(*at).tobytes())
+        for block in self.blocks.ids():
+            digests[block] = block_digest(self.read_block(*block).tobytes())
         return layer_digest(self.facts, digests)
 
     @property
@@ -180,13 +180,13 @@ class Layer(Described):
         """The message if no cell is valid, so that all results will be empty; else ""."""
         if self.info.get("valid_cells") != 0:
             return ""
-        what = ["NaN", "infinite"] * (self.dtype.kind == "f")
-        what += [] if self.nodata is None else [f"nodata ({self.nodata})"]
+        kinds = ["NaN", "infinite"] * (self.dtype.kind == "f")
+        kinds += [] if self.nodata is None else [f"nodata ({self.nodata})"]
         settings = self.info.get("settings")
         computed = isinstance(settings, dict) and "of" in settings
         of_raster = "the nodata value, band and bounds of the raster"
         remedy = "the layers it was computed from" if computed else of_raster
-        return f"has no valid cells, all are {' or '.join(what)}; check {remedy}"
+        return f"has no valid cells, all are {' or '.join(kinds)}; check {remedy}"
 
     def warn_if_empty(self, name: str | None = None) -> None:
         """Warn if no cell is valid.
@@ -543,7 +543,7 @@ class Layer(Described):
 
     @contextlib.contextmanager
     def _shard(
-        self, i: int, j: int, *, whole: bool = False, full: bool = False, kept: bool = True
+        self, i: int, j: int, *, whole: bool = False, full: bool = False, cached: bool = True
     ) -> Iterator[Shard | None]:
         """Open the shard of block (i, j); None if the block is all fill.
 
@@ -551,13 +551,13 @@ class Layer(Described):
         ----------
         whole, full
             Whether most, or all, of it will be read; an object is then read with one request.
-        kept
+        cached
             Whether data cached from an earlier read of the object may be used.
         """
         self._window(i, j)
         path, expected = self.shard_path(i, j), self._expected(i, j)
         sealed = expected not in (None, ANY_DIGEST)
-        end, key = end_bytes(self._ranks.size), self._key if sealed and kept else None
+        end, key = end_bytes(self._ranks.size), self._key if sealed and cached else None
         if expected == 0 and not full and isinstance(path, ObjectPath):
             yield None
             return
@@ -578,7 +578,7 @@ class Layer(Described):
                 yield Shard(source, *options, compress=self.compress)
         except TerrainError:
             if isinstance(path, ObjectPath) and recent.forget(key, path):
-                with self._shard(i, j, kept=False):  # fails if the layer was replaced
+                with self._shard(i, j, cached=False):  # fails if the layer was replaced
                     pass
             raise
         except OSError as error:
@@ -637,7 +637,7 @@ class Layer(Described):
 
 @contextlib.contextmanager
 def _unless_replaced(layer: Layer) -> Iterator[None]:
-    """If reading a layer fails because another run has replaced it or is doing so, say that.
+    """If reading a layer fails because another run replaces or has replaced it, say so.
 
     Raises
     ------
@@ -653,7 +653,7 @@ def _unless_replaced(layer: Layer) -> Iterator[None]:
 
 
 def _is_other(layer: Layer) -> bool:
-    """Whether the layer at this path is no longer, or soon will not be, the one that was opened."""
+    """Whether the layer at this path has been replaced since it was opened, or is about to be."""
     try:
         now = json.loads(read_small(layer.path / "zarr.json"))["attributes"][KEY]["digest"]
     except FileNotFoundError:  # between two renames

@@ -35,9 +35,9 @@ class LayerArray(BackendArray):
     def _read(self, key: tuple[Any, ...]) -> np.ndarray:
         window: list[Any] = []
         steps: list[Any] = []
-        for one, size in zip(key, self.shape, strict=True):
-            if isinstance(one, slice):
-                indices = range(size)[one]
+        for indexer, size in zip(key, self.shape, strict=True):
+            if isinstance(indexer, slice):
+                indices = range(size)[indexer]
                 if not indices:
                     shape = [
                         len(range(n)[k])
@@ -48,8 +48,8 @@ class LayerArray(BackendArray):
                 window += [min(indices[0], indices[-1]), max(indices[0], indices[-1]) + 1]
                 steps.append(slice(None, None, indices.step))
             else:
-                at = int(one) % size
-                window += [at, at + 1]
+                index = int(indexer) % size
+                window += [index, index + 1]
                 steps.append(0)
         cells = self.layer.read_window(*window)
         return cells[tuple(steps)]
@@ -83,11 +83,11 @@ def to_dataarray(layer: Layer, chunks: int | None, *, masked: bool) -> xarray.Da
     return array
 
 
-def _token(layer: Layer, *how: Any) -> str:
+def _token(layer: Layer, *options: Any) -> str:
     """The token in the names of chunks: equal for equal cells."""
     from dask.base import tokenize
 
-    return str(tokenize(str(layer.path), layer.info.get("digest") or uuid4().hex, *how))
+    return str(tokenize(str(layer.path), layer.info.get("digest") or uuid4().hex, *options))
 
 
 def coordinates(grid: GridSpec) -> dict[str, Any]:
@@ -113,5 +113,5 @@ def coordinates(grid: GridSpec) -> dict[str, Any]:
 
 def to_dataset(layers: Iterable[Layer], chunks: int | None, *, masked: bool) -> xarray.Dataset:
     """Layers of a store as a Dataset."""
-    arrays = {one.name: to_dataarray(one, chunks, masked=masked) for one in layers}
+    arrays = {layer.name: to_dataarray(layer, chunks, masked=masked) for layer in layers}
     return xarray.Dataset(arrays, attrs={"Conventions": "CF-1.11"})

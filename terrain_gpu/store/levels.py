@@ -58,8 +58,8 @@ def is_level(path: Any) -> bool:
 def levels_of(store: TileStore) -> Iterator[tuple[int, TileStore]]:
     """Yield the factors and stores of the levels that exist, the finest first."""
     factor = 2
-    while is_marked(place := place_of(store.path, factor)):
-        yield factor, type(store).open(place)
+    while is_marked(folder := place_of(store.path, factor)):
+        yield factor, type(store).open(folder)
         factor *= 2
 
 

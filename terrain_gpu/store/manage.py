@@ -65,7 +65,9 @@ def is_coded(layer: Layer) -> bool:
     if info.get("encoding") or info.get("holds") in ("aspect", "pour points"):
         return True
     whole = layer.dtype.kind in "iu"
-    if maker == "compute-sssp":  # ids of sources, and ties; unreached distances are the largest
+    if (
+        maker == "compute-sssp"
+    ):  # ids of sources, and ties; integer distances have the largest number as nodata
         return whole and layer.nodata != np.iinfo(layer.dtype).max
     if maker == "depressions":
         return "holds" not in info  # conditioned elevations

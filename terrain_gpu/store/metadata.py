@@ -316,7 +316,7 @@ class TileStore(Described):
         """Whether a layer exists; in object storage with one request, not one for each layer."""
         return _may_be_layer(name) and is_there(self.path / name / "zarr.json")
 
-    def refuse_foreign(self, name: str, setting: str, holds: str, what: str) -> None:
+    def refuse_foreign(self, name: str, setting: str, holds: str, results: str) -> None:
         """Reject replacing a layer without this setting, which another command made.
 
         Damaged layers may be replaced.
@@ -335,7 +335,7 @@ class TileStore(Described):
             raise InputError(
                 f"{self.path}: layer {name!r} does not hold {holds} that this program computed; "
                 f"rename or remove it (terrain-gpu layers {self.path} remove {name}), or choose "
-                f"another name for the {what} if the command has an option for it"
+                f"another name for the {results} if the command has an option for it"
             )
 
     def describe(self) -> dict[str, Any]:

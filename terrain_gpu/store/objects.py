@@ -28,7 +28,7 @@ from .client import (
     status_of,
 )
 
-Found = TypeVar("Found")
+Response = TypeVar("Response")
 Item = TypeVar("Item")
 
 SCHEMES = ("s3", "gs", "az")
@@ -110,14 +110,14 @@ class Held:
 uploads = Held(HELD)
 
 
-def is_url(path: Any) -> bool:
+def is_url(path: object) -> bool:
     """Whether a path is a URL in object storage."""
     return isinstance(path, ObjectPath) or bool(
         isinstance(path, str | os.PathLike) and _URL.fullmatch(os.fspath(path))
     )
 
 
-def refuse_url(path: Any, what: str = "an output file") -> None:
+def refuse_url(path: str | os.PathLike[str], content: str = "an output file") -> None:
     """Reject a URL in object storage for something that must be on disk.
 
     Raises
@@ -126,7 +126,7 @@ def refuse_url(path: Any, what: str = "an output file") -> None:
     """
     if is_url(path):
         url = ObjectPath(path)
-        raise InputError(f"{url}: {what} cannot be in object storage; name a file on disk")
+        raise InputError(f"{url}: {content} cannot be in object storage; name a file on disk")
 
 
 class ObjectPath:
@@ -376,7 +376,7 @@ class ObjectPath:
     def _meta(self, entry: Any) -> Meta:
         return Meta(entry["size"], entry[self._version] or "")
 
-    def _read(self, get: Callable[[Any, Any], Found]) -> Found | None:
+    def _read(self, get: Callable[[Any, Any], Response]) -> Response | None:
         """Return what `get` returns, or None if there is no such object."""
         with explained(self, "read", StoreError):
             try:
@@ -409,7 +409,7 @@ class ObjectPath:
                     raise
                 return None  # the version to replace no longer exists
 
-    def _tried(self, request: Callable[[Any, Any], Found]) -> Found:
+    def _tried(self, request: Callable[[Any, Any], Response]) -> Response:
         """Run a request; retry it if the request or its response was interrupted.
 
         The client itself has already retried error responses such as 503.

@@ -60,7 +60,7 @@ class Output:
     folder
         Folder to write in, under any names. Its path has no characters that a library could
         misinterpret, even if `target` has, and is valid only in this process.
-    beside
+    shared_folder
         The same folder, under the path that other processes see.
 
     Raises
@@ -74,10 +74,10 @@ class Output:
         with output_errors(target):
             clean_up(target)
             remove_temporary(target.parent)
-            self.beside, self._lock = locked_folder(target.parent, _stem(target))
+            self.shared_folder, self._lock = locked_folder(target.parent, _stem(target))
         # Libraries interpret characters such as ! and ; in paths.
         plain = Path(f"/proc/self/fd/{self._lock}")
-        self.folder = plain if plain.is_dir() else self.beside
+        self.folder = plain if plain.is_dir() else self.shared_folder
 
     def __enter__(self) -> Output:
         return self
@@ -117,29 +117,29 @@ class Output:
             sync_folder(self.target.parent)
 
     def _move_several(self, parts: list[Path]) -> None:
-        aside = self.beside / _ASIDE
+        aside = self.shared_folder / _ASIDE
         aside.mkdir()
         try:
             for path in (self.target, *sidecars(self.target)):
                 if os.path.lexists(path):
                     os.replace(path, aside / path.name)
             sync_folder(self.target.parent)
-            aside.rename(self.beside / _ALL_ASIDE)
+            aside.rename(self.shared_folder / _ALL_ASIDE)
             for path in parts:
                 if path == parts[-1]:
                     sync_folder(self.target.parent)
                 ending = path.name.removeprefix(parts[-1].name)
                 os.replace(path, f"{self.target}{ending}")
         except BaseException:
-            _put_back(self.beside, self.target)
+            _put_back(self.shared_folder, self.target)
             raise
 
     def close(self) -> None:
         """Remove the folder with everything not published, unless its file is yet to be moved."""
         if self._held or self._lock < 0:
             return
-        shutil.rmtree(self.beside, ignore_errors=True)
-        # Only once: another thread may get a file with this descriptor.
+        shutil.rmtree(self.shared_folder, ignore_errors=True)
+        # Close it only once: another thread may open a file with the same descriptor.
         lock, self._lock = self._lock, -1
         os.close(lock)
 
@@ -273,7 +273,7 @@ def complete_file(target: Path) -> Path:
     return waiting.get(target, target)
 
 
-def tell_complete(result: str | os.PathLike[str]) -> None:
+def add_complete(result: str | os.PathLike[str]) -> None:
     """Register with `together` a result that is in place."""
     if (group := _GROUP.get()) is not None:
         group.add(result)

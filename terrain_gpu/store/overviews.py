@@ -27,14 +27,14 @@ from .swap import beside, exclusive, is_locked, is_marked, is_ours
 
 def begin_level(root: Any, factor: int, grid: GridSpec) -> None:
     """Make the store of a level, without layers, unless there is one."""
-    place = place_of(root, factor)
-    folder = place.parent
-    if isinstance(place, ObjectPath):
-        make_group(place, grid)
+    level = place_of(root, factor)
+    folder = level.parent
+    if isinstance(level, ObjectPath):
+        make_group(level, grid)
         (folder / "zarr.json").create(plain_group())
         return
     with output_errors(root), exclusive(root):
-        if is_marked(place):
+        if is_marked(level):
             return
         if is_marked(folder):
             raise StoreError(
@@ -44,10 +44,10 @@ def begin_level(root: Any, factor: int, grid: GridSpec) -> None:
         if not (folder / "zarr.json").exists():
             folder.mkdir(exist_ok=True)
             write_whole(folder / "zarr.json", plain_group())
-        new = beside(place, "new")
+        new = beside(level, "new")
         shutil.rmtree(new, ignore_errors=True)
         write_group(new, grid)
-        os.rename(new, place)
+        os.rename(new, level)
         sync_folder(folder)
 
 

@@ -1,8 +1,8 @@
 """Tables that kernels visit in any order, in memory or in a file that is mapped: `Paged`.
 
-What is mapped counts as memory of the process until it is let go. So kernels count the pages that
-they touch, and return when these are as many as there is room for. Then all pages are let go, and
-the kernel goes on where it stopped. What a kernel computes does not depend on where tables are.
+Mapped pages count as memory of the process until they are released. So kernels count the pages that
+they touch, and return when there is no room for more. Then all pages are released, and the kernel
+continues where it stopped. Results do not depend on where tables are stored.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ..compiled import jit
 from .files import output_errors
 
 PAGE_BITS = 16
-"""Linux maps so many bytes, 64 KiB, around one that is read."""
+"""Linux maps 64 KiB around a byte that is read; this is the exponent of 2."""
 _SPARE = 64
-"""Pages that a kernel may touch before it looks again whether there is room."""
+"""Pages that a kernel may touch between two checks for room."""
 _BESIDE = 4 << 20
-"""Bytes of the room for what is at hand of tables and of `NumberList`."""
+"""Bytes of the room that are reserved for chunks of tables and of `NumberList`."""
 LEAST_ROOM = 16 << 20
 _MOST = 1 << 18
-"""Pages that are mapped at a time, whatever there is room for."""
+"""Largest number of pages that are mapped at a time."""
 CHUNK = 1 << 16
-"""Numbers that are handed to a kernel, or that it hands out, at a time."""
+"""Number of values that a kernel receives or returns at a time."""
 
 
 class Pages(NamedTuple):
@@ -39,11 +39,11 @@ class Pages(NamedTuple):
     Attributes
     ----------
     seen
-        bool, which were touched; all, where nothing has to be counted.
+        bool: the pages touched so far; all True if pages need not be counted.
     size
         Bytes of a row.
     left
-        int64, shape (1,): how many more may be touched; of all tables together.
+        int64, shape (1,): number of pages that may still be touched, shared by all tables.
     """
 
     seen: np.ndarray
@@ -69,7 +69,7 @@ class PagedTable:
     rows
         The structured array.
     pages
-        For kernels that visit them.
+        The pages of the rows, for kernels.
     """
 
     def __init__(self, rows: np.ndarray, left: np.ndarray, whole: mmap.mmap | None) -> None:
@@ -77,8 +77,8 @@ class PagedTable:
         count = (rows.nbytes >> PAGE_BITS) + 1
         self.pages = Pages(np.full(count, whole is None), rows.itemsize, left)
 
-    def let_go(self) -> None:
-        """Let go of all pages; what was written stays in the file."""
+    def release(self) -> None:
+        """Release all pages; the file keeps their content."""
         if self._whole is not None:
             self._whole.madvise(mmap.MADV_DONTNEED)
             self.pages.seen[:] = False
@@ -92,15 +92,15 @@ class NumberList:
         self._file = paged.file() if paged.spilled else None
         self._counts: list[int] = []
 
-    def append(self, found: np.ndarray) -> None:
+    def append(self, numbers: np.ndarray) -> None:
         """Append a copy of an array."""
-        if not len(found):
+        if not len(numbers):
             return
-        self._counts.append(len(found))
+        self._counts.append(len(numbers))
         if self._file is None:
-            self._parts.append(found.copy())
+            self._parts.append(numbers.copy())
         else:
-            self._paged.write(self._file, found)
+            self._paged.write(self._file, numbers)
 
     def chunks(self, *, backwards: bool = False) -> Iterator[np.ndarray]:
         """Yield the arrays that were appended, in this order or from the last one."""
@@ -116,14 +116,14 @@ class NumberList:
 
 
 class Paged:
-    """Tables and lists, in memory unless `spill` was called before they are made.
+    """Tables and lists, in memory unless `spill` was called before they were created.
 
-    Files have no name, so that a killed process leaves nothing.
+    Files have no name, so that a killed process leaves nothing behind.
 
     Parameters
     ----------
     folder
-        Folder for the files, made when needed.
+        Folder for the files, created when needed.
     room
         Bytes of memory for the pages of all tables.
     """
@@ -138,16 +138,16 @@ class Paged:
         self.spilled = False
 
     def spill(self) -> None:
-        """Keep what is made from now on in files."""
+        """Store all tables and lists that are created from now on in files."""
         self.spilled = True
 
     def file(self) -> IO[bytes]:
         """Return a new file."""
         with output_errors(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
-            found = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115
-        self._files.append(found)
-        return found
+            file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115
+        self._files.append(file)
+        return file
 
     def write(self, file: IO[bytes], data: np.ndarray) -> None:
         """Append an array to a file.
@@ -174,7 +174,7 @@ class Paged:
             return self.held(np.zeros(count, dtype))
         file = self.file()
         with output_errors(self._folder):
-            # Mapped memory without a place on the disk would kill the process.
+            # Without space on the disk, writing to mapped memory would kill the process.
             os.posix_fallocate(file.fileno(), 0, count * dtype.itemsize)
         return self.mapped(file, dtype)
 
@@ -186,53 +186,53 @@ class Paged:
         """Return a table of all rows in a file."""
         with output_errors(self._folder):
             whole = mmap.mmap(file.fileno(), 0)
-        found = PagedTable(np.frombuffer(whole, dtype), self._left, whole)
-        self._tables.append(found)
-        return found
+        table = PagedTable(np.frombuffer(whole, dtype), self._left, whole)
+        self._tables.append(table)
+        return table
 
     def numbers(self) -> NumberList:
         """Return a new list."""
         return NumberList(self)
 
-    def let_go(self) -> None:
-        """Let go of the pages of all tables."""
+    def release(self) -> None:
+        """Release the pages of all tables."""
         for table in self._tables:
-            table.let_go()
+            table.release()
         self._left[0] = self._most
 
-    def run(self, kernel: Callable[..., bool], *given: Any) -> None:
-        """Call a kernel, which notes in its arguments where it stopped, until it returns True."""
+    def run(self, kernel: Callable[..., bool], *arguments: Any) -> None:
+        """Call a kernel until it returns True; it records in its arguments where it stopped."""
         with self._lock:
-            while not kernel(*given):
+            while not kernel(*arguments):
                 if self._left[0] <= 0:
-                    self.let_go()
+                    self.release()
 
     def filled(
-        self, kernel: Callable[..., bool], *given: Any, state: np.ndarray
+        self, kernel: Callable[..., bool], *arguments: Any, state: np.ndarray
     ) -> Iterator[np.ndarray]:
-        """Call a kernel that hands out numbers; yield them chunk by chunk, each until the next.
+        """Call a kernel that returns numbers; yield them in chunks, each valid until the next.
 
-        Its last arguments are an array for the numbers and `state`; its last element is how many
-        there are in the array. It returns False when the array is full, too.
+        The last arguments of the kernel are an array for the numbers and `state`, whose last
+        element is the count of numbers in the array. It also returns False when the array is full.
         """
         out, done = np.empty(CHUNK, np.int64), False
         while not done:
             state[-1] = 0
             with self._lock:
-                while not (done := kernel(*given, out, state)) and state[-1] < CHUNK:
-                    self.let_go()
+                while not (done := kernel(*arguments, out, state)) and state[-1] < CHUNK:
+                    self.release()
             yield out[: state[-1]]
 
     def copy(self, rows: np.ndarray) -> np.ndarray:
         """Return a copy of consecutive elements of a column."""
-        found = np.empty(len(rows), rows.dtype)
+        copied = np.empty(len(rows), rows.dtype)
         step = max((self._most << PAGE_BITS) // max(rows.strides[0], 1), 1)
         with self._lock:
             for k in range(0, len(rows), step):
-                found[k : k + step] = rows[k : k + step]
+                copied[k : k + step] = rows[k : k + step]
                 if self.spilled:
-                    self.let_go()
-        return found
+                    self.release()
+        return copied
 
     def close(self) -> None:
         """Remove the files."""
@@ -242,14 +242,14 @@ class Paged:
 
 
 class Gathered:
-    """Rows that are appended and then become a table; all is spilled if they do not fit.
+    """Rows that are appended and then become a table; all are spilled if they do not fit.
 
     Parameters
     ----------
     dtype
-        Of the rows.
+        Type of the rows.
     room, each
-        Bytes of memory, and those that a row will take in all tables and lists together.
+        Bytes of memory available, and bytes that a row takes in all tables and lists together.
 
     Attributes
     ----------

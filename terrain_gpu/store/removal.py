@@ -45,16 +45,16 @@ def remove(store: TileStore, names: Sequence[str]) -> None:
     """Remove layers. Each one disappears at once; its files are deleted afterwards."""
     with changing(store, names):
         for name in names:
-            place = store.path / name
-            if isinstance(place, ObjectPath):
-                (place / "zarr.json").delete()
-                place.delete_below(found for found, _ in place.walk())
+            layer_path = store.path / name
+            if isinstance(layer_path, ObjectPath):
+                (layer_path / "zarr.json").delete()
+                layer_path.delete_below(object_name for object_name, _ in layer_path.walk())
                 continue
             folder = folder_of_runs(store.path)
             folder.mkdir(exist_ok=True)
             gone = folder / f"{name}.removed"
             shutil.rmtree(gone, ignore_errors=True)
-            os.rename(place, gone)
+            os.rename(layer_path, gone)
             sync_folder(store.path)
             for left in folder.glob("*.removed"):  # also of a run that was killed
                 shutil.rmtree(left)

@@ -313,8 +313,8 @@ def create_layer(
         if root.name.endswith(f".{suffix}"):
             raise InputError(f"{root}: names that end in .{suffix} are reserved; use another")
     with output_errors(root), _exclusive(root):
-        place = _in_bucket if isinstance(root, ObjectPath) else _in_folder
-        target = place(root, layer, origin, resume=resume, overwrite=overwrite)
+        make_target = _in_bucket if isinstance(root, ObjectPath) else _in_folder
+        target = make_target(root, layer, origin, resume=resume, overwrite=overwrite)
         resumed = _resume_or_clear(target, header, resume=resume, overwrite=overwrite)
         if resumed == "finished":
             existing = TileStore.open(target.base).layer(name)
@@ -470,8 +470,8 @@ def _replaces(root: Path, name: str, grid: GridSpec, origin: str, *, overwrite: 
 
 
 def _describe(grid: GridSpec) -> str:
-    place = f"{grid.rows} x {grid.cols}, transform {list(grid.transform)}"
-    return f"{place}, {grid.crs_name or 'no CRS'}"
+    layout = f"{grid.rows} x {grid.cols}, transform {list(grid.transform)}"
+    return f"{layout}, {grid.crs_name or 'no CRS'}"
 
 
 def _header(
@@ -496,7 +496,7 @@ def _header(
     return json.loads(json.dumps(header))
 
 
-def unfinished_run(root: Any, name: str) -> str:
+def unfinished_run(root: Path | ObjectPath, name: str) -> str:
     """The message when neither resume nor overwrite is set and there is an unfinished run."""
     return (
         f"{root}: has an unfinished run of layer {name!r}; --resume continues it, "
@@ -504,7 +504,7 @@ def unfinished_run(root: Any, name: str) -> str:
     )
 
 
-def _is_writing(root: Any, name: str) -> str:
+def _is_writing(root: Path | ObjectPath, name: str) -> str:
     return f"{root}: another run is writing {name!r}; wait until it ends"
 
 

@@ -26,7 +26,7 @@ ANY_DIGESTS = np.empty((0, 0), np.uint64)
 """The digests of a layer that is being written."""
 
 
-def again(layer: Any) -> str:
+def again(layer: Path | ObjectPath) -> str:
     """The remedy for a layer whose files were changed."""
     return (
         "copy or convert the layer again, or accept it as it is: "

@@ -72,28 +72,28 @@ def withdraw(folder: Path) -> None:
     shutil.rmtree(gone, ignore_errors=True)
 
 
-def swap(new: Path, place: Path, old: Path) -> None:
-    """Move `new`, which is complete, to `place`; the folder previously there is deleted last.
+def swap(new: Path, target: Path, old: Path) -> None:
+    """Move `new`, which is complete, to `target`; the folder previously there is deleted last.
 
     `recover` completes an interrupted swap.
     """
-    replaces = place.exists()
+    replaces = target.exists()
     if replaces:
         remove_ours(old)
-        os.rename(place, old)
+        os.rename(target, old)
     try:
-        os.rename(new, place)
+        os.rename(new, target)
     except FileNotFoundError:
         if not replaces:  # otherwise a reader has moved it already, in `recover`
             raise
-    sync_folder(place.parent)
-    if new.parent != place.parent:
+    sync_folder(target.parent)
+    if new.parent != target.parent:
         sync_folder(new.parent)
     if replaces:
         _remove(old)
 
 
-def recover(new: Path, place: Path, old: Path) -> None:
+def recover(new: Path, target: Path, old: Path) -> None:
     """Complete a swap that was interrupted, or that a reader sees in progress.
 
     `new` is complete before `old` is set aside, so completing the swap is always correct.
@@ -101,10 +101,10 @@ def recover(new: Path, place: Path, old: Path) -> None:
     if not old.is_dir() or not is_ours(old):
         return
     for source in (new, old):
-        if not place.exists() and (source / "zarr.json").exists():
+        if not target.exists() and (source / "zarr.json").exists():
             with contextlib.suppress(OSError):  # the writer was faster, or this user may only read
-                os.rename(source, place)
-    if place.exists():
+                os.rename(source, target)
+    if target.exists():
         _remove(old)
 
 

@@ -34,9 +34,9 @@ class TemporaryFolder:
         when it cannot be created.
     """
 
-    def __init__(self, place: str | os.PathLike[str]) -> None:
-        remove_temporary(Path(place))
-        self._folder, self._lock = locked_folder(Path(place), _stem())
+    def __init__(self, parent: str | os.PathLike[str]) -> None:
+        remove_temporary(Path(parent))
+        self._folder, self._lock = locked_folder(Path(parent), _stem())
         self._owner = os.getpid()
         # A run locks the folder that its store is in, so this cannot be the one locked here.
         self.path = self._folder / "work"
@@ -56,9 +56,9 @@ class TemporaryFolder:
             os.close(lock)
 
 
-def remove_temporary(place: Path) -> None:
+def remove_temporary(parent: Path) -> None:
     """Remove the temporary folders that killed processes left in a folder, and warn of each."""
-    for folder in left_folders(place, _stem()):
+    for folder in left_folders(parent, _stem()):
         log.warning("%s: removed this temporary folder, left by a killed run", folder)
 
 
@@ -67,10 +67,10 @@ def _stem() -> str:
     return f".terrain-gpu-{hashlib.sha256(os.uname().nodename.encode()).hexdigest()[:8]}"
 
 
-def locked_folder(place: Path, stem: str) -> tuple[Path, int]:
+def locked_folder(parent: Path, stem: str) -> tuple[Path, int]:
     """Create a folder ``STEM-XXXXXXXX``, and lock it; return its path and the lock."""
     while True:
-        folder = place / f"{stem}-{secrets.token_hex(4)}"
+        folder = parent / f"{stem}-{secrets.token_hex(4)}"
         try:
             folder.mkdir(mode=0o700)
             lock = _lock(folder)
@@ -82,10 +82,10 @@ def locked_folder(place: Path, stem: str) -> tuple[Path, int]:
             return folder, lock
 
 
-def left_folders(place: Path, stem: str) -> Iterator[Path]:
+def left_folders(parent: Path, stem: str) -> Iterator[Path]:
     """Yield the folders of ended processes; each is locked in the meantime, and then removed."""
     ours = re.compile(re.escape(stem) + "-[0-9a-f]{8}")
-    with os.scandir(place) as entries:
+    with os.scandir(parent) as entries:
         left = [Path(entry.path) for entry in entries if ours.fullmatch(entry.name)]
     for folder in left:
         lock = _lock(folder, must=True)

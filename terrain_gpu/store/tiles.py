@@ -41,8 +41,8 @@ def part_of(array: np.ndarray, window: Window, part: Window) -> np.ndarray:
     ]
 
 
-def check_buffer(out: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, what: str) -> None:
-    """Check that a buffer for `what` has this shape and dtype and is writable.
+def check_buffer(out: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, expected: str) -> None:
+    """Check that a buffer for `expected` has this shape and dtype and is writable.
 
     Raises
     ------
@@ -50,6 +50,6 @@ def check_buffer(out: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, what:
         if not: kernels write by address, and writing to a read-only map would end the process.
     """
     if out.shape != shape or out.dtype != dtype:
-        raise InputError(f"buffer of {out.shape} {out.dtype} for {what}")
+        raise InputError(f"buffer of {out.shape} {out.dtype} for {expected}")
     if not out.flags.writeable:
         raise InputError("the buffer is read-only; use a writable one")

@@ -22,7 +22,7 @@ from .codecs import code_tiles
 from .coding import most_bytes
 from .files import new_file, output_errors, remove_file, settle, write_parts
 from .layer import KEY, Layer, Number
-from .outputs import tell_complete
+from .outputs import add_complete
 from .shard import ANY_DIGESTS, MISSING
 from .tiles import split_bits, untile, z_view
 
@@ -413,7 +413,7 @@ class LayerWriter(BlockWriter):
             layer = self._target.publish(finished=self.finished)
         self._close()
         self.finished = True
-        tell_complete(str(layer.path))
+        add_complete(str(layer.path))
         return layer
 
     def ranges(self) -> Iterator[tuple[tuple[int, int], Any, Any]]:
@@ -435,11 +435,11 @@ class LayerWriter(BlockWriter):
         digests = np.zeros(shape, np.uint64)
         # If a killed run wrote a block twice, its line may be newer than the file.
         for record in self._records(checked=bool(self.done.any())):
-            at = record.at
-            seen[at], size[at], valid[at] = True, record.size, record.valid
-            digests[at] = record.digest
+            block = record.at
+            seen[block], size[block], valid[block] = True, record.size, record.valid
+            digests[block] = record.digest
             if record.low is not None and record.high is not None:
-                low[at], high[at] = record.low, record.high
+                low[block], high[block] = record.low, record.high
         if not seen.all():
             missing = counted((~seen).sum(), "block was", "blocks were")
             raise StoreError(f"{self.path}: {missing} never written")

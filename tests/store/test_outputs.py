@@ -28,7 +28,7 @@ from terrain_gpu.io.export import export_layer
 from terrain_gpu.io.places import from_raster, from_vector
 from terrain_gpu.store import Layer, create_layer, files
 from terrain_gpu.store.file_writer import FileWriter
-from terrain_gpu.store.outputs import Output, tell_complete, together, whole_file
+from terrain_gpu.store.outputs import Output, add_complete, together, whole_file
 
 UTM = rasterio.CRS.from_epsg(32633).to_wkt(version="WKT2_2019")
 GRID = GridSpec(60, 90, (30.0, 0.0, 500_000.0, 0.0, -30.0, 5_000_000.0), UTM, "EPSG:32633")
@@ -275,8 +275,8 @@ def test_an_error_says_which_files_are_complete(tmp_path, monkeypatch):
 
     def write_last():
         with together("start again", passing=tmp_path):
-            tell_complete("s.zarr/mst")
-            tell_complete(tmp_path / "gone")
+            add_complete("s.zarr/mst")
+            add_complete(tmp_path / "gone")
             write(named[2])
 
     with pytest.raises(OutputError, match=r"error; s\.zarr/mst is complete; start again$"):
