@@ -172,7 +172,7 @@ def convert_dataset(
             client = Cluster(client, problem.shared)
             planned = partial(client.plan, machine=Machine.of(client.limit(memory_limit)))
         operation = problem.sized(_block_size(problem, resume=resume), planned)
-        place = Here(progress)
+        location = Here(progress)
         result = run(
             operation,
             **limits,
@@ -180,7 +180,7 @@ def convert_dataset(
             overwrite=overwrite,
             verify=verify,
             compress=compress,
-            place=place,
+            place=location,
             client=client,
         )
     report, written = result.report, result.layers[layer]

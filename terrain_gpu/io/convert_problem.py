@@ -221,7 +221,7 @@ class Convert(Operation):
 
     def groups(self, plan: StreamPlan, blocks: Iterator[Block]) -> Iterator[_Group]:
         down, across = (ceil_div(n, plan.block_size) for n in (plan.unit_rows, plan.unit_cols))
-        for (i, j), unit in groupby(blocks, lambda at: (at[0] // down, at[1] // across)):
+        for (i, j), unit in groupby(blocks, lambda block: (block[0] // down, block[1] // across)):
             left = j * across
             yield _Group.of((i * down, left), min(across, self.blocks.shape[1] - left), unit)
 
@@ -244,8 +244,8 @@ class Convert(Operation):
         windows = map(self.window, group)
         return ([data[a - top : b - top, c - left : d - left]] for a, b, c, d in windows)
 
-    def read(self, at: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
-        (data,) = self.read_group([at], buffer)
+    def read(self, block: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
+        (data,) = self.read_group([block], buffer)
         return data
 
     # -- running ------------------------------------------------------------------------------
@@ -258,13 +258,13 @@ class Convert(Operation):
     def solve(
         self,
         phase: Phase,
-        at: Block,
+        block: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        given: Any,
+        context: Any,
         work: Any,
     ) -> SolvedBlock:
-        row, _, col, _ = self.window(at)
+        row, _, col, _ = self.window(block)
         return SolvedBlock((self.recode(cells[0], row, col),), self.mosaic.take_lost())
 
     def execute(self, run: Run) -> dict[str, Any]:
@@ -308,7 +308,7 @@ class Convert(Operation):
         limits = Limits(machine)
         plan_conversion(files, self.grid, output.dtype, self.blocks.block, limits)
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
         conversion = Conversion.of(self)
         proven = verify_conversion(run.layer(self.layer), conversion, run.proof_limits)
         return {"verified_cells": proven["cells"]}
@@ -354,8 +354,8 @@ class Convert(Operation):
 
     # -------------------------------------------------------------------------------------------
 
-    def record(self, found: dict[str, Any]) -> dict[str, Any]:
-        return found if found["sources"] else {}
+    def record(self, totals: dict[str, Any]) -> dict[str, Any]:
+        return totals if totals["sources"] else {}
 
     def recorded(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
         return {"sources": attributes.get("sources", [])}
@@ -399,7 +399,7 @@ class _LostCells(State):
     def __init__(self) -> None:
         self.cells = 0
 
-    def add(self, phase: Phase, at: Block, lost: Any) -> None:
+    def add(self, phase: Phase, block: Block, lost: Any) -> None:
         self.cells += lost
 
     def found(self) -> dict[str, Any]:

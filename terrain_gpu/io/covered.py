@@ -72,8 +72,8 @@ def most_cells(part: Part, shape: Shape = ANYWHERE) -> int:
     count, (low, high) = 0.0, (np.array(end)[::-1] for end in shape)
     for ring in rings:
         inside = np.clip(ring, low, high)
-        way = np.abs(np.diff(inside, axis=0))
-        count += float(way.sum()) + 3 * len(ring)
+        lengths = np.abs(np.diff(inside, axis=0))
+        count += float(lengths.sum()) + 3 * len(ring)
         if kind == "Polygon":
             count += min(_area(ring), float(np.prod(np.ptp(inside, axis=0) + 1)))
     return math.ceil(count)
@@ -87,24 +87,24 @@ def _within(positions: np.ndarray, shape: Shape) -> np.ndarray:
 
 def _touched(line: np.ndarray, shape: Shape) -> np.ndarray:
     """Cells (row, column) that a line passes through, including those of its vertices."""
-    start, way = line[:-1], np.diff(line, axis=0)
+    start, steps = line[:-1], np.diff(line, axis=0)
     low, high = np.minimum(start, line[1:]), np.maximum(start, line[1:])
     # Cut every segment where it crosses lines between cells, at fractions `at` of its length.
     ends = np.arange(len(start))
-    segments, at = [ends, ends], [np.zeros(len(start)), np.ones(len(start))]
+    segments, fractions = [ends, ends], [np.zeros(len(start)), np.ones(len(start))]
     for axis in (0, 1):
         least, most = (end[1 - axis] for end in shape)
         first = np.maximum(np.floor(low[:, axis]) + 1, least)
         last = np.minimum(np.ceil(high[:, axis]) - 1, most)
         segment, crossed = _ranges(first, np.maximum(last - first + 1, 0))
         segments.append(segment)
-        at.append((crossed - start[segment, axis]) / way[segment, axis])
-    segment, cut = np.concatenate(segments), np.concatenate(at)
+        fractions.append((crossed - start[segment, axis]) / steps[segment, axis])
+    segment, cut = np.concatenate(segments), np.concatenate(fractions)
     order = np.lexsort((cut, segment))
     segment, cut = segment[order], cut[order]
     piece = np.flatnonzero((segment[1:] == segment[:-1]) & (cut[1:] > cut[:-1]))
     middle = (cut[piece] + cut[piece + 1]) / 2
-    inside = start[segment[piece]] + middle[:, None] * way[segment[piece]]
+    inside = start[segment[piece]] + middle[:, None] * steps[segment[piece]]
     # Rounding must not move a position out of the raster.
     inside = np.clip(inside, line.min(axis=0), line.max(axis=0))
     return _within(np.concatenate((line, inside)), shape)
@@ -145,13 +145,13 @@ def _count_centres(ring: np.ndarray) -> int:
     ]
     for start, end in pairwise(corners):
         (x, y), (x1, y1) = sorted((start, end), key=itemgetter(1))
-        row, below = (-((half - at) // _UNIT) for at in (y, y1))
+        row, below = (-((half - height_offset) // _UNIT) for height_offset in (y, y1))
         if row == below:
             continue
         width, height = x1 - x, y1 - y
         # A centre on the edge belongs to its right side, as in `_spans`.
-        at = (x - half) * height + (row * _UNIT + half - y) * width + _UNIT * height - 1
-        columns = _sum_of_floors(below - row, _UNIT * height, _UNIT * width, at)
+        height_offset = (x - half) * height + (row * _UNIT + half - y) * width + _UNIT * height - 1
+        columns = _sum_of_floors(below - row, _UNIT * height, _UNIT * width, height_offset)
         centres += columns if start[1] < end[1] else -columns
     return abs(centres)
 
@@ -230,7 +230,7 @@ def settled(cells: np.ndarray, owner: np.ndarray, good: np.ndarray, nearest: Nea
     good
         Which cells can be used.
     """
-    cells, kept = cells.copy(), good.copy()
+    cells, usable = cells.copy(), good.copy()
     moved, left = [], []
     poor = np.flatnonzero(~np.isin(owner, owner[good]))
     order = poor[np.argsort(owner[poor], kind="stable")]
@@ -238,11 +238,11 @@ def settled(cells: np.ndarray, owner: np.ndarray, good: np.ndarray, nearest: Nea
         candidates = [(*near, k) for k in entries.tolist() if (near := nearest(k)) is not None]
         if candidates:
             _, row, col, k = min(candidates)
-            cells[k], kept[k] = (row, col), True
+            cells[k], usable[k] = (row, col), True
             moved.append(k)
         elif len(entries):
             left.append(entries[0])
-    return Settled(cells, kept, np.array(moved, np.int64), np.array(left, np.int64))
+    return Settled(cells, usable, np.array(moved, np.int64), np.array(left, np.int64))
 
 
 def brought_inside(
@@ -276,9 +276,9 @@ def snap_distance(settling: Settling, snap: int | None) -> int:
     return snap
 
 
-def beside(grid: GridSpec, place: np.ndarray) -> tuple[int, int]:
+def nearest_cell(grid: GridSpec, position: np.ndarray) -> tuple[int, int]:
     """The cell of the raster nearest to a position (row, column) outside it."""
-    row, col = np.clip(place, 0, np.array(grid.shape) - 1).astype(np.int64).tolist()
+    row, col = np.clip(position, 0, np.array(grid.shape) - 1).astype(np.int64).tolist()
     return row, col
 
 
@@ -288,9 +288,9 @@ def bounds(grid: GridSpec) -> str:
 
 
 def refuse_outside(
-    grid: GridSpec, path: object, outside: np.ndarray, place: np.ndarray
+    grid: GridSpec, path: object, outside: np.ndarray, position: np.ndarray
 ) -> NoReturn:
-    """Reject a file because some of its features are outside the raster, the first at `place`."""
+    """Reject a file with features outside the raster, the first of them at `position`."""
     raise OutsideError(
         f"{path}: {outside.sum()} of {len(outside)} features are not inside the raster, "
         f"which covers {bounds(grid)}: {named(outside, lambda k: f'feature {k + 1}')}; "
@@ -299,17 +299,17 @@ def refuse_outside(
             if outside.all()
             else "clip the file to the raster first (ogr2ogr -clipdst)"
         ),
-        beside(grid, place),
+        nearest_cell(grid, position),
     )
 
 
-def tell_clipped(
+def warn_of_clipped(
     grid: GridSpec,
     path: object,
     parts: np.ndarray,
     covered: np.ndarray,
     owner: np.ndarray,
-    place: np.ndarray,
+    position: np.ndarray,
 ) -> None:
     """Warn of features that extend beyond the raster; reject a file if all lie outside.
 
@@ -317,13 +317,13 @@ def tell_clipped(
     ----------
     parts, covered
         Number of parts of each feature, and number of cells of the raster that it covers.
-    owner, place
+    owner, position
         The features of positions outside, and the first of these positions.
     """
     reaching = np.isin(np.arange(len(covered)), owner)
     gone = reaching & (covered == 0)
     if gone.sum() == np.count_nonzero(parts):
-        refuse_outside(grid, path, gone, place)
+        refuse_outside(grid, path, gone, position)
     for those, done in (
         (gone, "left out (outside the raster)"),
         (reaching & ~gone, "clipped to the raster"),

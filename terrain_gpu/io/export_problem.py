@@ -187,8 +187,8 @@ class Export(Operation):
 
     # The blocks of the layer, clipped to the part.
 
-    def window(self, at: Block) -> Window:
-        return clip(self.part, self.blocks.window(*at))
+    def window(self, block: Block) -> Window:
+        return clip(self.part, self.blocks.window(*block))
 
     def order(self, plan: StreamPlan) -> Iterator[Block]:
         return plan.blocks_of(self.part)
@@ -196,8 +196,8 @@ class Export(Operation):
     def new_buffer(self) -> list[np.ndarray]:
         return [np.empty(self.blocks.largest(), self.source.dtype)]
 
-    def read(self, at: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
-        part = self.window(at)
+    def read(self, block: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
+        part = self.window(block)
         if self.source.info.get("encoding") == FORWARD_EDGES:
             return [symmetric(self.source.read_ring(part))]
         if self.bands == 2:
@@ -212,22 +212,22 @@ class Export(Operation):
     def solve(
         self,
         phase: Phase,
-        at: Block,
+        block: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        given: Any,
+        context: Any,
         work: Any,
     ) -> SolvedBlock:
         (data,) = cells
         if self.bands == 2:
             to_own_codes(data, self.source.nodata)
             codes = data[1:-1, 1:-1]
-            self._refuse_others(at, codes, nextxy.no_directions(codes))
-            nextxy.end_outside(data, self.window(at), self.source.grid.shape)
-            data_out = nextxy.next_cells(data, self.window(at), self.part)
+            self._refuse_others(block, codes, nextxy.no_directions(codes))
+            nextxy.end_outside(data, self.window(block), self.source.grid.shape)
+            data_out = nextxy.next_cells(data, self.window(block), self.part)
             return SolvedBlock((data_out,), (int((data_out[0] != nextxy.NONE).sum()), 0))
         valid = stats(data, self.source.nodata).valid
-        data_out = self._converted(at, data)
+        data_out = self._converted(block, data)
         return SolvedBlock((data_out,), (valid, self._lost(data_out)))
 
     def execute(self, run: Run) -> dict[str, Any]:
@@ -258,13 +258,13 @@ class Export(Operation):
         else:
             plan_raster(self.source, self.part, self.kind, limits)
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
-        made, limits = run.writers[self.path].part, run.proof_limits
+    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+        file, limits = run.writers[self.path].part, run.proof_limits
         if self.bands == 2:
-            proven = verify_next_cells(made, self.source, self.part, limits, name=self.path)
+            proven = verify_next_cells(file, self.source, self.part, limits, name=self.path)
             return {"verified_cells": proven["cells"]}
         proven = verify_raster(
-            made,
+            file,
             self.source,
             self.part,
             self.kind,
@@ -274,10 +274,10 @@ class Export(Operation):
         )
         return {"verified_cells": proven["cells"]}
 
-    def _converted(self, at: Block, data: np.ndarray) -> np.ndarray:
+    def _converted(self, block: Block, data: np.ndarray) -> np.ndarray:
         """Cells in the encoding and the dtype of the file; in floats, nodata is NaN."""
         if self.encoding is not None:
-            data = self._encoded(at, data)
+            data = self._encoded(block, data)
         if self.kind == data.dtype:
             return data
         void = is_nodata(data, self.source.nodata)
@@ -287,26 +287,26 @@ class Export(Operation):
         beyond = np.isinf(converted)
         if beyond.any():
             row, col = np.argwhere(beyond)[0]
-            top, _, left, _ = self.window(at)
+            top, _, left, _ = self.window(block)
             raise InputError(
                 f"{self.source.path}: {data[row, col]} at row {top + row}, column {left + col} is "
                 f"beyond the range of {self.kind.name}; write float64"
             )
         return converted
 
-    def _encoded(self, at: Block, data: np.ndarray) -> np.ndarray:
+    def _encoded(self, block: Block, data: np.ndarray) -> np.ndarray:
         """Flow directions in another encoding."""
         assert self.encoding is not None
         to_own_codes(data, self.source.nodata)
         codes = encoded(self.source, self.encoding)[data]
-        self._refuse_others(at, data, codes < -1)
+        self._refuse_others(block, data, codes < -1)
         return codes.astype(encoding_dtype(self.source, self.encoding))
 
-    def _refuse_others(self, at: Block, data: np.ndarray, wrong: np.ndarray) -> None:
+    def _refuse_others(self, block: Block, data: np.ndarray, wrong: np.ndarray) -> None:
         """Reject values that are not flow directions."""
         if wrong.any():
             row, col = np.argwhere(wrong)[0]
-            top, _, left, _ = self.window(at)
+            top, _, left, _ = self.window(block)
             raise InputError(
                 f"{self.source.path}: {data[row, col]} at row {top + row}, column {left + col} is "
                 "not a flow direction; leave out --encoding"
@@ -319,7 +319,7 @@ class _ValidCells(State):
     def __init__(self) -> None:
         self.valid = self.lost = 0
 
-    def add(self, phase: Phase, at: Block, counts: Any) -> None:
+    def add(self, phase: Phase, block: Block, counts: Any) -> None:
         self.valid += counts[0]
         self.lost += counts[1]
 

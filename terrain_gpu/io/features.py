@@ -88,7 +88,7 @@ def _write_geojson(
     def rows() -> Iterator[tuple[dict[str, Any], Geometry | None]]:
         for features in batches:
             geometries = shape.geojson([geometry for geometry, _ in features], crs)
-            yield from zip([own for _, own in features], geometries, strict=True)
+            yield from zip([attributes for _, attributes in features], geometries, strict=True)
 
     write_geojson(file, rows(), crs=crs is not None)
 
@@ -135,7 +135,7 @@ def _write_parquet(
     schema = pyarrow.schema([*types, ("geometry", pyarrow.binary())], {"geo": json.dumps(about)})
     with parquet.ParquetWriter(file, schema) as out:
         for features in batches:
-            columns = {name: [own[name] for _, own in features] for name in fields}
+            columns = {name: [attributes[name] for _, attributes in features] for name in fields}
             columns["geometry"] = [shape.wkb(geometry) for geometry, _ in features]
             out.write_table(pyarrow.table(columns, schema=schema))
 
@@ -148,7 +148,11 @@ def _write_flatgeobuf(
     fields: Fields,
     shape: GeometryType,
 ) -> None:
-    rows = ((shape.wkb(geometry), own) for features in batches for geometry, own in features)
+    rows = (
+        (shape.wkb(geometry), attributes)
+        for features in batches
+        for geometry, attributes in features
+    )
     write_flatgeobuf(file, rows, grid, layer, fields, shape.kind)
 
 

@@ -45,7 +45,7 @@ def named_ids(path: object, field: str, values: list[Any]) -> tuple[Sequence[int
     return ids, {id_: name for name, id_ in ids_by_name.items()}
 
 
-def tell_shared(path: object, ids: Sequence[int], names: dict[int, str]) -> None:
+def warn_of_shared(path: object, ids: Sequence[int], names: dict[int, str]) -> None:
     """Warn about features that share a name and are therefore treated as one."""
     shared = [(count, names[id_]) for id_, count in Counter(ids).items() if names and count > 1]
     if shared:

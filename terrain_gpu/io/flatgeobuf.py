@@ -91,42 +91,42 @@ class _Buffer:
     def _pad(self, size: int, beyond: int = 0) -> None:
         self.data += bytes(-(len(self.data) + beyond) % size)
 
-    def refer(self, place: int) -> None:
+    def refer(self, position: int) -> None:
         """Make the reference at an offset point to what is written next."""
-        struct.pack_into("<I", self.data, place, len(self.data) - place)
+        struct.pack_into("<I", self.data, position, len(self.data) - position)
 
-    def table(self, place: int, fields: Mapping[int, tuple[str, Any]]) -> dict[int, int]:
-        """Write a table to which the reference at `place` points; return offsets of its fields.
+    def table(self, position: int, fields: Mapping[int, tuple[str, Any]]) -> dict[int, int]:
+        """Write a table to which the reference at `position` points; return offsets of its fields.
 
         Fields are given by number in the schema, with a `struct` format and a value each, the
         largest type first.
         """
         sizes = {number: struct.calcsize(form) for number, (form, _) in fields.items()}
-        offsets, at = [0] * (max(fields) + 1), 4
+        offsets, offset = [0] * (max(fields) + 1), 4
         for number in fields:
-            offsets[number], at = at, at + sizes[number]
-        slots = [4 + 2 * len(offsets), at, *offsets]
+            offsets[number], offset = offset, offset + sizes[number]
+        slots = [4 + 2 * len(offsets), offset, *offsets]
         self._pad(
             8, 2 * len(slots) + 4
         )  # aligns the fields, which follow the first four bytes of the table
         begin = len(self.data)
         self.data += struct.pack(f"<{len(slots)}H", *slots)
-        self.refer(place)
+        self.refer(position)
         first = len(self.data)
         self.data += struct.pack("<i", first - begin)
         for form, value in fields.values():
             self.data += struct.pack("<" + form, value)
         return {number: first + offsets[number] for number in fields}
 
-    def vector(self, place: int, values: bytes, size: int = 1) -> None:
-        """Write a vector of values of `size` bytes, to which the reference at `place` points."""
+    def vector(self, position: int, values: bytes, size: int = 1) -> None:
+        """Write a vector of values of `size` bytes, to which the reference at `position` points."""
         self._pad(max(size, 4), 4)
-        self.refer(place)
+        self.refer(position)
         self.data += struct.pack("<I", len(values) // size) + values
 
-    def text(self, place: int, value: str) -> None:
-        """Write text to which the reference at `place` points."""
-        self.vector(place, value.encode())
+    def text(self, position: int, value: str) -> None:
+        """Write text to which the reference at `position` points."""
+        self.vector(position, value.encode())
         self.data += b"\0"
 
     def finish(self) -> bytes:
@@ -149,12 +149,12 @@ def _header(
     fields_written = {8: ("Q", count), 0: REFERENCE, 1: REFERENCE, 7: REFERENCE}
     fields_written |= {10: REFERENCE} if grid.crs_wkt else {}
     fields_written |= {9: ("H", 0), 2: ("B", KINDS.index(kind))}  # 9: without an index
-    at = buffer.table(ROOT, fields_written)
-    buffer.text(at[0], layer)
+    offsets = buffer.table(ROOT, fields_written)
+    buffer.text(offsets[0], layer)
     bounded = bool(np.isfinite(box).all())  # if not, four values with a length of 0
-    buffer.vector(at[1], np.where(bounded, box, 0.0).astype("<f8").tobytes(), 8)
+    buffer.vector(offsets[1], np.where(bounded, box, 0.0).astype("<f8").tobytes(), 8)
     struct.pack_into("<I", buffer.data, len(buffer.data) - 36, 4 * bounded)
-    buffer.vector(at[7], bytes(4 * len(fields)), 4)
+    buffer.vector(offsets[7], bytes(4 * len(fields)), 4)
     first = len(buffer.data) - 4 * len(fields)
     for number, (name, one) in enumerate(fields.items()):
         column = buffer.table(first + 4 * number, {0: REFERENCE, 1: ("B", number_of(one))})
@@ -162,7 +162,7 @@ def _header(
     if grid.crs_wkt:
         organisation, _, code = (grid.crs_code or "").partition(":")
         code_field = {1: ("i", int(code))} if code.isdigit() else {}
-        crs = buffer.table(at[10], {0: REFERENCE, 4: REFERENCE, **code_field})
+        crs = buffer.table(offsets[10], {0: REFERENCE, 4: REFERENCE, **code_field})
         buffer.text(crs[0], organisation)
         wkt = grid.crs_wkt
         buffer.text(crs[4], grid_crs(grid).to_wkt() if wkt.startswith("BOUNDCRS") else wkt)
@@ -171,24 +171,24 @@ def _header(
 
 def _feature(parts: Sequence[Part], kind: str, values: bytes) -> bytes:
     buffer = _Buffer()
-    at = buffer.table(ROOT, {0: REFERENCE, 1: REFERENCE} if parts else {1: REFERENCE})
+    offsets = buffer.table(ROOT, {0: REFERENCE, 1: REFERENCE} if parts else {1: REFERENCE})
     if parts:
-        _geometry(buffer, at[0], parts, kind)
-    buffer.vector(at[1], values)
+        _geometry(buffer, offsets[0], parts, kind)
+    buffer.vector(offsets[1], values)
     return buffer.finish()
 
 
-def _geometry(buffer: _Buffer, place: int, parts: Sequence[Part], kind: str) -> None:
+def _geometry(buffer: _Buffer, position: int, parts: Sequence[Part], kind: str) -> None:
     type_ = "B", KINDS.index(kind)
     if kind == "MultiPolygon":
-        at = buffer.table(place, {7: REFERENCE, 6: type_})
-        buffer.vector(at[7], bytes(4 * len(parts)), 4)
+        offsets = buffer.table(position, {7: REFERENCE, 6: type_})
+        buffer.vector(offsets[7], bytes(4 * len(parts)), 4)
         first = len(buffer.data) - 4 * len(parts)
         for number, part in enumerate(parts):
             _geometry(buffer, first + 4 * number, [part], "Polygon")
         return
     several = [xy for _, rings in parts for xy in rings]
-    at = buffer.table(place, {0: REFERENCE, 1: REFERENCE, 6: type_})
+    offsets = buffer.table(position, {0: REFERENCE, 1: REFERENCE, 6: type_})
     sizes = [len(xy) for xy in several] if kind in ("Polygon", "MultiLineString") else []
-    buffer.vector(at[0], np.cumsum(sizes).astype("<u4").tobytes(), 4)
-    buffer.vector(at[1], np.concatenate(several).astype("<f8").tobytes(), 8)
+    buffer.vector(offsets[0], np.cumsum(sizes).astype("<u4").tobytes(), 4)
+    buffer.vector(offsets[1], np.concatenate(several).astype("<f8").tobytes(), 8)

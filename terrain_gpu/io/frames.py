@@ -117,10 +117,10 @@ def draws(parameter: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         signature = inspect.signature(function)
 
         @functools.wraps(function)
-        def call(*args: P.args, **more: P.kwargs) -> R:
-            bound = signature.bind(*args, **more)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            bound = signature.bind(*args, **kwargs)
             if bound.arguments.get(parameter) is not None:
-                return function(*args, **more)
+                return function(*args, **kwargs)
             if bound.arguments.get("client") is not None:
                 raise InputError(
                     f"a cluster cannot write to a temporary file of this process; give {parameter}"

@@ -50,7 +50,7 @@ class GeoObject:
         return self.name
 
 
-def geo_object(name: str, given: Any) -> GeoObject | None:
+def geo_object(name: str, value: Any) -> GeoObject | None:
     """Return the features in an object with geometries or coordinates; None for other objects.
 
     Accepted are objects with a ``__geo_interface__`` (of shapely, GeoPandas and others), sequences
@@ -62,24 +62,24 @@ def geo_object(name: str, given: Any) -> GeoObject | None:
     InputError
         when a table does not have the columns x and y.
     """
-    crs_object: Any = getattr(given, "crs", None)
+    crs_object: Any = getattr(value, "crs", None)
     crs = CRS.from_wkt(crs_object.to_wkt()) if hasattr(crs_object, "to_wkt") else None
-    if hasattr(given, "__geo_interface__"):
-        return GeoObject(name, given.__geo_interface__, crs)
-    arrays = str(getattr(given, "dtype", "")) in ("object", "geometry")  # of NumPy, of GeoPandas
-    several = list(given) if isinstance(given, list | tuple) or (arrays and np.ndim(given)) else []
+    if hasattr(value, "__geo_interface__"):
+        return GeoObject(name, value.__geo_interface__, crs)
+    arrays = str(getattr(value, "dtype", "")) in ("object", "geometry")  # of NumPy, of GeoPandas
+    several = list(value) if isinstance(value, list | tuple) or (arrays and np.ndim(value)) else []
     if several and all(hasattr(one, "__geo_interface__") for one in several):
         return GeoObject(name, _collection([one.__geo_interface__ for one in several], {}), crs)
-    if not hasattr(given, "columns") or callable(given.columns):
+    if not hasattr(value, "columns") or callable(value.columns):
         return None
-    columns = {str(one): np.asarray(given[one]).tolist() for one in given.columns}
+    columns = {str(one): np.asarray(value[one]).tolist() for one in value.columns}
     if not {"x", "y"} <= set(columns):
         has = ", ".join(columns)[:80] or "none"
         raise refused(
             name,
             " {given}: a table needs the columns x and y, but its columns are {has}; rename those "
             "with coordinates (.rename)",
-            given=described(given),
+            given=described(value),
             has=has,
         )
     points = zip(columns.pop("x"), columns.pop("y"), strict=True)

@@ -171,9 +171,9 @@ class RasterOutput(FileWriter):
         options |= layout | {"bigtiff": "if_safer"}
         try:
             self._crs = coded_crs(grid) if grid.crs_wkt else None
-            place = {"crs": self._crs, "transform": rasterio.Affine(*grid.transform)}
+            location = {"crs": self._crs, "transform": rasterio.Affine(*grid.transform)}
             if isinstance(nodata, int) and abs(nodata) > 2**53:
-                self._data = _create_exact(self._parts[0], grid, dtype, nodata, place, options)
+                self._data = _create_exact(self._parts[0], grid, dtype, nodata, location, options)
             else:
                 self._data = rasterio.open(
                     self._parts[0],
@@ -184,7 +184,7 @@ class RasterOutput(FileWriter):
                     count=profile.bands,
                     dtype=dtype.name,
                     nodata=nodata,
-                    **place,
+                    **location,
                     **options,
                 )
             if attributes.get("encoding"):
@@ -323,7 +323,7 @@ def _create_exact(
     grid: GridSpec,
     dtype: np.dtype,
     nodata: int,
-    place: dict[str, Any],
+    location: dict[str, Any],
     options: dict[str, Any],
 ) -> Any:
     """Create a GeoTIFF with a nodata value that rasterio cannot set, as it is not a double."""
@@ -334,9 +334,9 @@ def _create_exact(
     )
     rasterio.shutil.copy(template, path, driver="GTiff", **options | {"sparse_ok": True})
     data = rasterio.open(path, "r+", num_threads=options["num_threads"])
-    data.transform = place["transform"]
-    if place["crs"]:
-        data.crs = place["crs"]
+    data.transform = location["transform"]
+    if location["crs"]:
+        data.crs = location["crs"]
     return data
 
 

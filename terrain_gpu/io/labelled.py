@@ -164,8 +164,8 @@ def takes_dataarrays(function: Callable[P, R]) -> Callable[P, R]:
         if isinstance(data, np.ma.MaskedArray) and first == "data":
             bound.arguments |= _filled(data, bound.arguments.get("nodata"))
         if isinstance(data, np.ndarray) and first == "store":
-            made = f"such as {LABELLED}; arrays are accepted by {OF_ARRAYS}"
-            raise wrong(first, data, f"a store or its path, or a DataArray, {made}")
+            examples = f"such as {LABELLED}; arrays are accepted by {OF_ARRAYS}"
+            raise wrong(first, data, f"a store or its path, or a DataArray, {examples}")
         if variable := variable_of(data):
             raise wrong(first, data, f"one of its variables, such as {variable}")
         if not (is_dataarray(data) or is_raster(data)):
@@ -173,14 +173,14 @@ def takes_dataarrays(function: Callable[P, R]) -> Callable[P, R]:
             if kind:
                 vars(result)["_kind"] = kind
             return result
-        what = _called(data)
-        _refuse(what, bound.arguments)
+        name = _called(data)
+        _refuse(name, bound.arguments)
         if check := getattr(function, "check", None):
             check(bound.arguments)  # before the array is written
         store = WorkingStore()
         layer = bound.arguments.get("layer") or HEIGHTS
         bound.arguments |= _stored(store, first, data, bound.arguments)
-        with _named(store, layer, what):
+        with _named(store, layer, name):
             result = function(*bound.args, **bound.kwargs)
         for layer in getattr(result, "layers", {}).values():
             layer.labels = _labels(store, data)
@@ -212,14 +212,14 @@ def opened_store(store: RasterLike) -> TileStore:
 
 
 @contextlib.contextmanager
-def _named(store: WorkingStore, layer: str, what: str, of: str = "") -> Iterator[None]:
+def _named(store: WorkingStore, layer: str, name: str, of: str = "") -> Iterator[None]:
     """Make messages name the caller's argument instead of the store that it was written to.
 
-    With `of`, the working store is replaced by that name, and only the layer by `what`.
+    With `of`, the working store is replaced by that name, and only the layer by `name`.
     """
 
     def named(text: str) -> str:
-        text = text.replace(os.path.join(store.path, layer), what).replace(store.path, of or what)
+        text = text.replace(os.path.join(store.path, layer), name).replace(store.path, of or name)
         return text.replace("choose another store", FIT) if of else text
 
     try:
@@ -230,29 +230,31 @@ def _named(store: WorkingStore, layer: str, what: str, of: str = "") -> Iterator
         raise
 
 
-def _refuse(what: str, given: dict[str, Any]) -> None:
-    for name in ("resume", "client"):
-        if given.get(name):
+def _refuse(name: str, arguments: dict[str, Any]) -> None:
+    for option in ("resume", "client"):
+        if arguments.get(option):
             raise refused(
-                name, " needs a store; make one of {what} with convert_dataset", what=what
+                option, " needs a store; make one of {what} with convert_dataset", what=name
             )
 
 
-def _stored(store: WorkingStore, first: str, data: Any, given: dict[str, Any]) -> dict[str, Any]:
+def _stored(
+    store: WorkingStore, first: str, data: Any, arguments: dict[str, Any]
+) -> dict[str, Any]:
     """Write a DataArray or raster and the further ones; return the arguments that name them."""
     from .array_input import two_dimensions
     from .convert import convert_dataset  # which needs this module
 
-    limits = {name: given[name] for name in ("memory_limit", "threads") if name in given}
-    nodata = given.pop("nodata", None)
-    name, what = given.get("layer") or HEIGHTS, _called(data)
-    with _named(store, name, what):
+    limits = {name: arguments[name] for name in ("memory_limit", "threads") if name in arguments}
+    nodata = arguments.pop("nodata", None)
+    name, called = arguments.get("layer") or HEIGHTS, _called(data)
+    with _named(store, name, called):
         convert_dataset(data, store.path, layer=name, nodata=nodata, **limits)
     named: dict[str, Any] = {first: store.path}
     for one in RASTERS:
-        array: Any = from_device(given.get(one))
+        array: Any = from_device(arguments.get(one))
         if isinstance(array, np.ndarray) and is_dataarray(data):
-            plain = two_dimensions(data, None, what)
+            plain = two_dimensions(data, None, called)
             if array.shape != plain.shape:
                 must = " must be an array of shape {shape}, like the elevations"
                 raise refused(one, must, shape=plain.shape)
@@ -261,30 +263,30 @@ def _stored(store: WorkingStore, first: str, data: Any, given: dict[str, Any]) -
         if is_dataarray(array):
             array = array.rename(one)
         if isinstance(array, np.ndarray):
-            _write(store.path, one, raster(one, array), name, what)
+            _write(store.path, one, raster(one, array), name, called)
             named[one] = one
         elif is_dataarray(array) or is_raster(array):
-            with _named(store, one, _called(array), what):
+            with _named(store, one, _called(array), called):
                 convert_dataset(array, store.path, layer=one, **limits)
             named[one] = one
     return named
 
 
-def _write(store: str, one: str, array: np.ndarray, like: str, what: str) -> None:
+def _write(store: str, name: str, array: np.ndarray, like: str, data_name: str) -> None:
     """Write an array as a layer on the grid of another layer."""
     heights = TileStore.open(store).layer(like)
     if array.shape != heights.grid.shape:
         must = " must be an array of shape {shape}, like the cells of {what}, not {own}"
-        raise refused(one, must, shape=heights.grid.shape, what=what, own=array.shape)
+        raise refused(name, must, shape=heights.grid.shape, what=data_name, own=array.shape)
     dtype = layer_dtype(np.dtype(np.uint8) if array.dtype == bool else array.dtype)
     nodata = math.nan if dtype.kind == "f" else None
     with create_layer(
-        store, one, heights.grid, dtype, nodata=nodata, block_size=heights.block_size
-    ) as made:
-        for at in made.blocks.ids():
-            r0, r1, c0, c1 = made.block_window(*at)
-            made.write_block(*at, np.ascontiguousarray(array[r0:r1, c0:c1], dtype))
-        made.commit()
+        store, name, heights.grid, dtype, nodata=nodata, block_size=heights.block_size
+    ) as writer:
+        for block in writer.blocks.ids():
+            r0, r1, c0, c1 = writer.block_window(*block)
+            writer.write_block(*block, np.ascontiguousarray(array[r0:r1, c0:c1], dtype))
+        writer.commit()
 
 
 def _filled(data: np.ma.MaskedArray, nodata: Any) -> dict[str, Any]:

@@ -152,20 +152,20 @@ class Mosaic:
 
     def read(self, window: Window, out: np.ndarray) -> None:
         """Read a window of the mosaic into `out`, an array of its shape and of `dtype`."""
-        place = self._places[0]
+        rectangle = self._places[0]
         if len(self.inputs) == 1:
-            self.inputs[0].read(_shift(window, place), out)
-            self._recode(out, self.inputs[0], _shift(window, place))
+            self.inputs[0].read(_shift(window, rectangle), out)
+            self._recode(out, self.inputs[0], _shift(window, rectangle))
             return
         if self.nodata is not None:
             out[...] = self.nodata
-        for one, place in zip(reversed(self.inputs), reversed(self._places), strict=True):
-            part = clip(window, place)
+        for raster, rectangle in zip(reversed(self.inputs), reversed(self._places), strict=True):
+            part = clip(window, rectangle)
             if is_empty(part):
                 continue
             piece = np.empty((part[1] - part[0], part[3] - part[2]), self.dtype)
-            one.read(_shift(part, place), piece)
-            self._recode(piece, one, _shift(part, place))
+            raster.read(_shift(part, rectangle), piece)
+            self._recode(piece, raster, _shift(part, rectangle))
             target = out[
                 part[0] - window[0] : part[1] - window[0], part[2] - window[2] : part[3] - window[2]
             ]
@@ -212,14 +212,14 @@ class Mosaic:
     def cell_name(self, row: int, col: int) -> str:
         """The name of a cell of the mosaic in messages: its file, and row and column in it."""
         name = ""
-        for one, place in zip(self.inputs, self._places, strict=True):
-            part = _shift((row, row + 1, col, col + 1), place)
-            if clip(part, one.grid.window) == part:
-                name = name or f"{one.path}: row {part[0]}, column {part[2]}"
+        for raster, rectangle in zip(self.inputs, self._places, strict=True):
+            part = _shift((row, row + 1, col, col + 1), rectangle)
+            if clip(part, raster.grid.window) == part:
+                name = name or f"{raster.path}: row {part[0]}, column {part[2]}"
                 cell = np.empty((1, 1), self.dtype)
-                one.read(part, cell)
-                if one.nodata is None or not _same(cell.item(), one.nodata):
-                    return f"{one.path}: row {part[0]}, column {part[2]}"
+                raster.read(part, cell)
+                if raster.nodata is None or not _same(cell.item(), raster.nodata):
+                    return f"{raster.path}: row {part[0]}, column {part[2]}"
         return name
 
     # -- for the planner and the report ------------------------------------------------------
@@ -321,12 +321,12 @@ def _has_gaps(places: Sequence[Window], grid: GridSpec) -> bool:
     return not covered.all()
 
 
-def _shift(window: Window, place: Window) -> Window:
+def _shift(window: Window, rectangle: Window) -> Window:
     return (
-        window[0] - place[0],
-        window[1] - place[0],
-        window[2] - place[2],
-        window[3] - place[2],
+        window[0] - rectangle[0],
+        window[1] - rectangle[0],
+        window[2] - rectangle[2],
+        window[3] - rectangle[2],
     )
 
 

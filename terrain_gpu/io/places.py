@@ -25,16 +25,16 @@ from .aligned import must_match
 from .covered import (
     ANYWHERE,
     NO_CELLS,
-    beside,
     bounds,
     brought_inside,
     covered_cells,
     most_cells,
     named,
+    nearest_cell,
     refuse_outside,
-    tell_clipped,
+    warn_of_clipped,
 )
-from .fields import MAX_ID, tell_shared
+from .fields import MAX_ID, warn_of_shared
 from .gdal import gdal_environment
 from .geo_objects import GeoObject, HasColumns, HasGeometries, file_or_object, geo_object
 from .mosaic import Mosaic
@@ -50,7 +50,7 @@ COVERED_BYTES = 200
 """Bytes needed to collect a cell that a feature covers or a raster marks."""
 
 FAR = 2**40
-"""Rows and columns beyond this are treated as being this far away."""
+"""Rows and columns beyond this number are clipped to it."""
 
 ON_LINE = 1e-6
 """A position within this fraction of a cell from a line between cells is on the line."""
@@ -106,23 +106,23 @@ class Places(Described):
         """(row, col) of every cell, shape (n, 2)."""
         return np.stack((self.rows, self.cols), axis=1)
 
-    def one_per_cell(self, what: str = "") -> Places:
+    def one_per_cell(self, kind: str = "") -> Places:
         """Keep one entry per cell: the one with the least cost, then with the least id.
 
         Parameters
         ----------
-        what
+        kind
             What the cells are, such as "sources", for a warning that lists the dropped ones. No
             warning when empty.
         """
-        again = np.zeros(len(self), bool)
-        again[1:] = (np.diff(self.rows) == 0) & (np.diff(self.cols) == 0)
-        if not again.any():
+        repeated = np.zeros(len(self), bool)
+        repeated[1:] = (np.diff(self.rows) == 0) & (np.diff(self.cols) == 0)
+        if not repeated.any():
             return self
-        if what:
-            retained = np.flatnonzero(~again)[np.cumsum(~again) - 1]
+        if kind:
+            retained = np.flatnonzero(~repeated)[np.cumsum(~repeated) - 1]
             names = named(
-                again,
+                repeated,
                 lambda k: (
                     f"{self.called(k)} at row {self.rows[k]}, column {self.cols[k]} "
                     f"(but {self.called(retained[k])})"
@@ -131,19 +131,19 @@ class Places(Described):
             log.warning(
                 "%d of %d %s ignored, because another one in the same cell has a lower start cost "
                 "or id: %s",
-                again.sum(),
+                repeated.sum(),
                 len(self),
-                what,
+                kind,
                 names,
             )
-        return self.chosen(~again)
+        return self.chosen(~repeated)
 
     def chosen(self, which: np.ndarray) -> Places:
         """The entries that are marked, or listed by position."""
-        given = None if self.given is None else self.given[which]
+        origins = None if self.given is None else self.given[which]
         columns = self.rows, self.cols, self.ids, self.costs
         rows, cols, ids, costs = (a[which] for a in columns)
-        return replace(self, rows=rows, cols=cols, ids=ids, costs=costs, given=given)
+        return replace(self, rows=rows, cols=cols, ids=ids, costs=costs, given=origins)
 
     def moved_to(self, cells: np.ndarray) -> Places:
         """The same entries at other cells (row, col), in their order; no longer sorted."""
@@ -210,7 +210,7 @@ def from_xy(
     if not inside.all() and outside != "skip":
         raise OutsideError(
             f"outside the raster, which covers {bounds(grid)}: {named(~inside, name)}",
-            beside(grid, placed[~inside][0, ::-1]),
+            nearest_cell(grid, placed[~inside][0, ::-1]),
         )
     numbers = np.arange(len(xy))
     return _places(cells[inside], numbers[inside] + 1, costs[inside], numbers[inside])
@@ -253,58 +253,58 @@ def from_rowcol(
         raise OutsideError(
             f"outside the raster, which has rows 0 .. {grid.rows - 1} and columns 0 .. "
             f"{grid.cols - 1}: {named(~inside, name)}",
-            beside(grid, places[~inside][0]),
+            nearest_cell(grid, places[~inside][0]),
         )
     numbers = np.arange(len(places))
     return _places(cells[inside], numbers[inside] + 1, costs[inside], numbers[inside])
 
 
-def as_places(grid: GridSpec, given: PlacesLike, name: str) -> Places:
+def as_places(grid: GridSpec, value: PlacesLike, name: str) -> Places:
     """Check cells that a caller passes, and convert them to `Places`, which may be empty.
 
     Parameters
     ----------
-    given, name
+    value, name
         The value and the name of the caller's argument.
 
     Raises
     ------
     InputError
-        as for `from_rowcol`, or when `given` is not `PlacesLike`.
+        as for `from_rowcol`, or when `value` is not `PlacesLike`.
     """
-    if features := geo_object(name, given):
+    if features := geo_object(name, value):
         return from_vector(grid, features)
-    if not isinstance(given, Places):
-        if isinstance(given, str | bytes | os.PathLike):
+    if not isinstance(value, Places):
+        if isinstance(value, str | bytes | os.PathLike):
             raise refused(
                 name,
                 " {file}: read a file with io.places.from_vector or from_raster first, or features "
                 "with geopandas.read_file",
-                file=repr(os.fspath(given)),
+                file=repr(os.fspath(value)),
             )
-        if not isinstance(given, Iterable) or isinstance(given, Mapping | np.ma.MaskedArray):
+        if not isinstance(value, Iterable) or isinstance(value, Mapping | np.ma.MaskedArray):
             some = "(row, column) pairs, shapely geometries, a GeoDataFrame or Places"
-            raise wrong(name, given, some)
-        shape: tuple[int, ...] = getattr(given, "shape", ())
+            raise wrong(name, value, some)
+        shape: tuple[int, ...] = getattr(value, "shape", ())
         if len(shape) == 2 and shape[1] not in (2, 3):
-            raise wrong(name, given, "(row, column) pairs; for a mask, numpy.argwhere(mask)")
+            raise wrong(name, value, "(row, column) pairs; for a mask, numpy.argwhere(mask)")
         try:
-            points = given if isinstance(given, np.ndarray) and given.ndim else list(given)
+            points = value if isinstance(value, np.ndarray) and value.ndim else list(value)
         except TypeError:  # an array without dimensions
-            raise wrong(name, given, "(row, column) pairs") from None
+            raise wrong(name, value, "(row, column) pairs") from None
         try:
             return from_rowcol(grid, points) if len(points) else NO_PLACES
         except OutsideError as error:
             raise OutsideError(f"{name}: {error}", error.cell) from None
         except InputError as error:
             raise refused(name, ": {error}", error=error) from None
-    columns = [np.asarray(a) for a in (given.rows, given.cols, given.ids, given.costs)]
+    columns = [np.asarray(a) for a in (value.rows, value.cols, value.ids, value.costs)]
     rows, cols, ids, costs = columns
     if any(a.ndim != 1 or len(a) != len(rows) for a in columns):
         raise refused(name, ": rows, cols, ids and costs need one dimension and one length")
-    for what, a in zip(("rows", "cols", "ids"), columns, strict=False):
+    for column, a in zip(("rows", "cols", "ids"), columns, strict=False):
         if a.dtype.kind not in "iu" and a.size:
-            raise refused(name, f": {what} are of type {a.dtype.name}, but must be integers")
+            raise refused(name, f": {column} are of type {a.dtype.name}, but must be integers")
     if not len(rows):
         return NO_PLACES
     if costs.dtype.kind not in "iuf" or not np.isfinite(costs).all():
@@ -316,14 +316,14 @@ def as_places(grid: GridSpec, given: PlacesLike, name: str) -> Places:
         raise OutsideError(
             f"{name}: outside the raster, which has rows 0 .. {grid.rows - 1} and columns 0 .. "
             f"{grid.cols - 1}: {named(outside, lambda k: f'row {rows[k]}, column {cols[k]}')}",
-            beside(grid, np.array((rows[outside][0], cols[outside][0]))),
+            nearest_cell(grid, np.array((rows[outside][0], cols[outside][0]))),
         )
-    numbers = None if given.given is None else np.asarray(given.given)
-    made = _places(
-        np.stack((rows, cols), axis=1), ids, costs.astype(np.float64), numbers, given.names
+    numbers = None if value.given is None else np.asarray(value.given)
+    places = _places(
+        np.stack((rows, cols), axis=1), ids, costs.astype(np.float64), numbers, value.names
     )
-    file, reprojected, in_order = given.file, given.reprojected, given.in_order
-    return replace(made, file=file, reprojected=reprojected, in_order=in_order)
+    file, reprojected, in_order = value.file, value.reprojected, value.in_order
+    return replace(places, file=file, reprojected=reprojected, in_order=in_order)
 
 
 @checked(layer=text, path=file_or_object)
@@ -382,7 +382,7 @@ def from_vector(
     with gdal_environment():
         field_options = {"fields": fields, "id_field": id_field, "cost_field": cost_field}
         features = read_features(path, grid, layer, limit, **field_options)  # type: ignore[arg-type]
-        tell_shared(path, features.ids.tolist(), features.names)
+        warn_of_shared(path, features.ids.tolist(), features.names)
         features.xy[:], beyond = _placed(grid, _turned(grid, features.xy, features.owner))
         if beyond.any() and outside == "error":
             those = np.isin(np.arange(len(features.parts)), features.owner[beyond])
@@ -397,12 +397,12 @@ def from_vector(
             np.concatenate([NO_CELLS, *(covered_cells(part, all_touched, shape) for part in parts)])
             for parts in features.parts
         ]
-    owner = np.repeat(np.arange(len(places)), [len(place) for place in places])
+    owner = np.repeat(np.arange(len(places)), [len(covered_by) for covered_by in places])
     cells, inside = np.concatenate(places), np.ones(len(owner), bool)
     if beyond.any() and outside == "skip":
         parts, covered = (np.array([*map(len, one)]) for one in (features.parts, places))
         where = features.owner[beyond], features.xy[beyond][0, ::-1]
-        tell_clipped(grid, path, parts, covered, *where)
+        warn_of_clipped(grid, path, parts, covered, *where)
     elif beyond.any():
 
         def name(k: int) -> str:
@@ -415,8 +415,10 @@ def from_vector(
         if lost.any():
             refuse_outside(grid, path, lost, places[lost.argmax()][0])
     owner = owner[inside]
-    made = _places(cells[inside], features.ids[owner], features.costs[owner], owner, features.names)
-    return replace(made, file=str(path), reprojected=features.reprojected, in_order=True)
+    result = _places(
+        cells[inside], features.ids[owner], features.costs[owner], owner, features.names
+    )
+    return replace(result, file=str(path), reprojected=features.reprojected, in_order=True)
 
 
 def _inside(
@@ -424,7 +426,7 @@ def _inside(
     cells: np.ndarray,
     outside: Settling,
     snap: int | None,
-    what: str,
+    kind: str,
     name: Callable[[int], str],
     owner: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -438,7 +440,7 @@ def _inside(
         if len(one) and (outside == "skip" or one is result.moved):
             names = named(np.isin(np.arange(len(cells)), one), name)
             several = "s" * (len(one) > 1)
-            log.warning("%d %s%s %s the raster: %s", len(one), what, several, done, names)
+            log.warning("%d %s%s %s the raster: %s", len(one), kind, several, done, names)
     return result.cells, result.kept
 
 
@@ -548,16 +550,16 @@ def _places(
     places: np.ndarray,
     ids: np.ndarray,
     costs: np.ndarray,
-    given: np.ndarray | None = None,
+    origins: np.ndarray | None = None,
     names: Mapping[int, str] | None = None,
 ) -> Places:
     """Sort cells. For the same cell and id, the least cost is kept."""
-    given = np.arange(len(ids)) if given is None else given
-    order = np.lexsort((given, costs, ids, places[:, 1], places[:, 0]))
+    origins = np.arange(len(ids)) if origins is None else origins
+    order = np.lexsort((origins, costs, ids, places[:, 1], places[:, 0]))
     rows, cols = places[order].astype(np.int64).T
     # Adding 0 turns -0.0, which files may contain, into 0.0.
     ids, costs = ids[order].astype(np.uint32), costs[order] + 0.0
-    merged = Places(rows, cols, ids, costs, given[order].astype(np.int64), names or {})
+    merged = Places(rows, cols, ids, costs, origins[order].astype(np.int64), names or {})
     same = (np.diff(rows) == 0) & (np.diff(cols) == 0)
     if not same.any():
         return merged
@@ -570,12 +572,12 @@ def _turned(grid: GridSpec, xy: np.ndarray, owner: np.ndarray) -> np.ndarray:
     west, _, east, _ = grid.bounds
     slack, first = ON_LINE * abs(grid.transform[0]), np.flatnonzero(np.diff(owner, prepend=-1))
     least, most = (end.reduceat(xy[:, 0], first) for end in (np.minimum, np.maximum))
-    way = np.where(least < west - slack, 1, np.where(most > east + slack, -1, 0))
-    if not (way.any() and grid.crs_wkt and (crs := grid_crs(grid)).is_geographic):
+    direction = np.where(least < west - slack, 1, np.where(most > east + slack, -1, 0))
+    if not (direction.any() and grid.crs_wkt and (crs := grid_crs(grid)).is_geographic):
         return xy
     whole = round(2 * math.pi / crs.units_factor[1], 9)
-    fits = (least + way * whole >= west) & (most + way * whole <= east)
-    turns = np.repeat(np.where(fits, way, 0), np.diff(first, append=len(xy)))
+    fits = (least + direction * whole >= west) & (most + direction * whole <= east)
+    turns = np.repeat(np.where(fits, direction, 0), np.diff(first, append=len(xy)))
     return np.stack((xy[:, 0] + turns * whole, xy[:, 1]), axis=1)
 
 

@@ -14,7 +14,7 @@ from ..errors import InputError
 
 
 def numbers_of(
-    points: Iterable[Sequence[float]], what: str, names: str
+    points: Iterable[Sequence[float]], kind: str, names: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """Convert points to pairs, shape (n, 2), and start costs, float64."""
     if (
@@ -26,7 +26,7 @@ def numbers_of(
     try:
         several = list(points)
     except TypeError:
-        raise InputError(f"{what}s {described(points)}: give the {names} of each") from None
+        raise InputError(f"{kind}s {described(points)}: give the {names} of each") from None
     plain = _plain_numbers(several)
     if plain is not None:
         return plain[:, :2], plain[:, 2]
@@ -38,17 +38,17 @@ def numbers_of(
             first, second, cost = (*map(float, point), 0.0)[: max(3, len(point))]
         except (TypeError, ValueError, OverflowError):
             raise InputError(
-                f"{what} {number}: {described(point)} is neither {names} nor {names}, start cost"
+                f"{kind} {number}: {described(point)} is neither {names} nor {names}, start cost"
             ) from None
         if not (math.isfinite(first) and math.isfinite(second)):
-            raise InputError(f"{what} {number}: {names} {first}, {second} are not finite")
+            raise InputError(f"{kind} {number}: {names} {first}, {second} are not finite")
         if not 0 <= cost < math.inf:
             raise InputError(
-                f"{what} {number}: start cost {cost} is negative or not finite; give 0 or more"
+                f"{kind} {number}: start cost {cost} is negative or not finite; give 0 or more"
             )
         values.append((first, second, cost))
     if not values:
-        raise InputError(f"no {what} given")
+        raise InputError(f"no {kind} given")
     table = np.array(values)
     return table[:, :2], table[:, 2]
 

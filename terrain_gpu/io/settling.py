@@ -58,7 +58,7 @@ class Ground(NamedTuple):
             window = r0, r1, c0, c1 = clip(
                 (row - reach, row + reach + 1, col - reach, col + reach + 1), grid.window
             )
-            good = self._usable(lambda layer, at=window: layer.read_window(*at))
+            good = self._usable(lambda layer, part=window: layer.read_window(*part))
             down, across = np.arange(r0, r1) - row, np.arange(c0, c1) - col
             away = np.where(good, down[:, None] ** 2 + across**2, np.iinfo(np.int64).max)
             k = int(np.argmin(away))
@@ -122,12 +122,12 @@ def refuse_unusable(places: Places, ground: Ground, *, snapped: bool = False) ->
             f"{nearest_words(ground, *cells[k].tolist())})"
         )
 
-    name_of_layer, what = layer.path or layer.name, "barriers" if barrier else "nodata"
+    name_of_layer, obstacle = layer.path or layer.name, "barriers" if barrier else "nodata"
     start, where = (
         (f"{places.file}: ", f" in {name_of_layer}") if places.file else (f"{name_of_layer}: ", "")
     )
     raise InputError(
-        f"{start}{bad.sum()} of {len(bad)} given cells are {what}{where}: {named(bad, name)}; "
+        f"{start}{bad.sum()} of {len(bad)} given cells are {obstacle}{where}: {named(bad, name)}; "
         f"move them to {'cells without barriers' if barrier else 'valid cells'}"
         + " (--snap CELLS of the command), or leave them out (--nodata skip)"
         * snapped
@@ -204,7 +204,7 @@ def settle(
     return places.moved_to(result.cells).chosen(result.kept)
 
 
-def _unusable(ground: Ground, cells: np.ndarray, bad: np.ndarray, what: str) -> str:
+def _unusable(ground: Ground, cells: np.ndarray, bad: np.ndarray, kind: str) -> str:
     """List the first unusable cells, and the nearest usable one of each."""
 
     def name(k: int) -> str:
@@ -213,7 +213,7 @@ def _unusable(ground: Ground, cells: np.ndarray, bad: np.ndarray, what: str) -> 
     layers = " or ".join(str(one.path) for one in ground.needed)
     blocked = "".join(f", or barriers in {one.path}" for one in ground.barriers)
     return (
-        f"{layers}: {bad.sum()} of {len(bad)} {what} are on nodata cells{blocked}: "
+        f"{layers}: {bad.sum()} of {len(bad)} {kind} are on nodata cells{blocked}: "
         f"{named(bad, name)}"
     )
 
@@ -224,9 +224,9 @@ def nearest_words(ground: Ground, row: int, col: int) -> str:
     near = ground.nearest(row, col, HINT)
     if near is None:
         return f"no {usable} within {HINT} cells"
-    away, *at = near
+    away, *cell = near
     several = "s" * (away != 1)
-    return f"nearest {usable}: {_at(at)}, {math.sqrt(away):.3g} cell{several} away"
+    return f"nearest {usable}: {_at(cell)}, {math.sqrt(away):.3g} cell{several} away"
 
 
 def _at(cell: Any) -> str:

@@ -16,8 +16,8 @@ ADVICE = "one separator, and decimals with a point"
 """Advice in messages on how to write the numbers of a table."""
 
 
-def read_lines(path: str | os.PathLike[str], what: str) -> list[str]:
-    """Read the lines of a table; `what` says in messages what it is a table of.
+def read_lines(path: str | os.PathLike[str], content: str) -> list[str]:
+    """Read the lines of a table; `content` names its content in messages.
 
     Raises
     ------
@@ -29,10 +29,10 @@ def read_lines(path: str | os.PathLike[str], what: str) -> list[str]:
         return read_small(path).split("\n")
     except (OSError, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise InputError(f"{path}: cannot be read as a table of {what}: {reason}") from None
+        raise InputError(f"{path}: cannot be read as a table of {content}: {reason}") from None
 
 
-def read_rows(path: str | os.PathLike[str], what: str) -> Iterator[tuple[int, list[str]]]:
+def read_rows(path: str | os.PathLike[str], content: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the number and the fields of each line that is not empty.
 
     The first line determines whether commas, semicolons or tabs separate fields.
@@ -42,7 +42,7 @@ def read_rows(path: str | os.PathLike[str], what: str) -> Iterator[tuple[int, li
     InputError
         as `read_lines`.
     """
-    lines = read_lines(path, what)
+    lines = read_lines(path, content)
     first = next(filter(str.strip, lines), "")
     rows = csv.reader(lines, delimiter=max(",;\t", key=first.count))
     for row in rows:

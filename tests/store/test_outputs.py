@@ -160,7 +160,7 @@ def test_what_is_not_ours_stays(tmp_path):
     precious.mkdir()
     (precious / "data").write_text("mine")
     with Output(target) as output:
-        stem = output.beside.name.rpartition("-")[0]
+        stem = output.shared_folder.name.rpartition("-")[0]
     (tmp_path / f"{stem}-0123456z").mkdir()
     (tmp_path / f"{stem}-01234567-1").mkdir()
     (tmp_path / f"{stem}-aaaaaaaa").write_text("a file")

@@ -176,21 +176,21 @@ class _ConversionChecker:
         rule = _Rule.of(conversion, files)
         return rule, _Sources(files, self.layer.grid, rule.nodata, conversion.nodata is not None)
 
-    def check(self, window: Window, data: np.ndarray, found: np.ndarray) -> list[cells.Stats]:
+    def check(self, window: Window, data: np.ndarray, stored: np.ndarray) -> list[cells.Stats]:
         """Compare a window; return its statistics."""
         (rule, sources), layer = self.opened, self.layer
         sources.read(window, data)
-        layer.read_window(*window, out=found)
+        layer.read_window(*window, out=stored)
         seen = []
-        for piece in pieces(*found.shape):
-            bad = rule.broken(data[piece], found[piece])
+        for piece in pieces(*stored.shape):
+            bad = rule.broken(data[piece], stored[piece])
             if bad.any():
                 row, col = np.argwhere(bad)[0]
                 right = rule.right(data[piece])[0][row, col]
-                what = f"{found[piece][row, col]!s} instead of {right!s}"
+                fault = f"{stored[piece][row, col]!s} instead of {right!s}"
                 row, col = window[0] + piece[0].start + row, window[2] + piece[1].start + col
-                wrong(layer, what, "cells", int(row), int(col))
-            seen.append(cells.stats(found[piece], layer.nodata))
+                wrong(layer, fault, "cells", int(row), int(col))
+            seen.append(cells.stats(stored[piece], layer.nodata))
         return seen
 
     def close(self) -> None:
@@ -276,8 +276,8 @@ class _Rule(NamedTuple):
     codes: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, how: Conversion, files: Sequence[Any]) -> _Rule:
-        dtype, nodata = files[0].dtype, how.nodata
+    def of(cls, conversion: Conversion, files: Sequence[Any]) -> _Rule:
+        dtype, nodata = files[0].dtype, conversion.nodata
         if nodata is None:
             nodata = next((one.nodata for one in files if one.nodata is not None), None)
             masked = [one.outranked for one in files if one.masked]
@@ -285,18 +285,18 @@ class _Rule(NamedTuple):
                 nodata = math.nan if dtype.kind == "f" else _rare(np.iinfo(dtype), masked[0])
         else:
             nodata = cells.as_scalar(nodata, dtype)
-        if how.directions is not None:
-            codes = ENCODINGS[how.directions]
+        if conversion.directions is not None:
+            codes = ENCODINGS[conversion.directions]
             return cls(dtype, np.dtype(np.uint8), nodata, 255, False, None, codes)
-        rounds = how.round_cells and (dtype.kind == "f" or how.dtype is not None)
+        rounds = conversion.round_cells and (dtype.kind == "f" or conversion.dtype is not None)
         result, void = dtype, nodata
         if rounds:
-            result = np.dtype(how.dtype or "int32").newbyteorder("<")
-            wanted = nodata if how.nodata is None else how.nodata
+            result = np.dtype(conversion.dtype or "int32").newbyteorder("<")
+            wanted = nodata if conversion.nodata is None else conversion.nodata
             void = {"int16": -(2**15), "uint16": 2**16 - 1, "int32": -(2**31)}[result.name]
             if wanted is not None and cells.fits(wanted, result):
                 void = int(wanted)
-        least = how.clamp_min
+        least = conversion.clamp_min
         least = None if least is None else cells.as_scalar(least, result)
         return cls(dtype, result, nodata, void, rounds, least)
 
@@ -332,14 +332,14 @@ class _Rule(NamedTuple):
             codes[((data == 255) | (data == -1)) & ~void] = 0  # inland sinks
         return codes, codes == 255
 
-    def broken(self, data: np.ndarray, found: np.ndarray) -> np.ndarray:
+    def broken(self, data: np.ndarray, stored: np.ndarray) -> np.ndarray:
         """Which cells of a layer differ from those expected from the sources."""
         right, void = self.right(data)
-        bad = found != right if self.rounds else differ(found, right)
+        bad = stored != right if self.rounds else differ(stored, right)
         if self.void is None:
             return bad
         # A value must not become nodata; any bit pattern that means nodata is correct.
-        return np.where(void, ~equals(found, self.void), bad | equals(found, self.void))
+        return np.where(void, ~equals(stored, self.void), bad | equals(stored, self.void))
 
 
 def _rare(info: Any, declared: float | int | None) -> int:
@@ -385,15 +385,20 @@ class _Sources:
         if self.nodata is not None:
             out[...] = self.nodata
         left = np.ones((0, 0) if alone else out.shape, bool)
-        for one, place in zip(self.files, self.places, strict=True):
-            part = clip(window, place)
+        for one, rectangle in zip(self.files, self.places, strict=True):
+            part = clip(window, rectangle)
             if is_empty(part):
                 continue
             rows, cols = part[1] - part[0], part[3] - part[2]
             down, right = part[0] - window[0], part[2] - window[2]
             target = out[down : down + rows, right : right + cols]
             piece = target if alone else np.empty((rows, cols), out.dtype)
-            frame = part[0] - place[0], part[1] - place[0], part[2] - place[2], part[3] - place[2]
+            frame = (
+                part[0] - rectangle[0],
+                part[1] - rectangle[0],
+                part[2] - rectangle[2],
+                part[3] - rectangle[2],
+            )
             mask = self._read(one, frame, piece)
             open_cells = left[down : down + rows, right : right + cols]
             for part_of_piece in pieces(rows, cols):
@@ -405,8 +410,8 @@ class _Sources:
                 )
                 same = (near if self.given else equals)(piece[part_of_piece], self.nodata)
                 if not self.given and self.nodata == self.nodata and (same & ~void).any():
-                    what = f"{one.path}: valid cells have the nodata value {self.nodata}"
-                    raise VerificationError(f"{what}; convert the raster again", "nodata")
+                    fault = f"{one.path}: valid cells have the nodata value {self.nodata}"
+                    raise VerificationError(f"{fault}; convert the raster again", "nodata")
                 void |= same
                 if alone and void.any():
                     np.copyto(piece[part_of_piece], out.dtype.type(self.nodata), where=void)
@@ -427,8 +432,8 @@ class _Sources:
         return read_mask(one, window) if one.masked else None
 
 
-def _refused(layer: Any, what: str, check: str) -> VerificationError:
-    return VerificationError(f"{layer.path}: {what}; convert it again with --overwrite", check)
+def _refused(layer: Any, fault: str, check: str) -> VerificationError:
+    return VerificationError(f"{layer.path}: {fault}; convert it again with --overwrite", check)
 
 
 def _check_header(

@@ -19,45 +19,47 @@ _TEXT = 11
 class _Fields:
     """A table in a FlatBuffer: its fields by number."""
 
-    def __init__(self, data: bytes, at: int) -> None:
-        self._data, self._at = data, at
-        self._ways = at - struct.unpack_from("<i", data, at)[0]
-        self._size = struct.unpack_from("<H", data, self._ways)[0]
+    def __init__(self, data: bytes, offset: int) -> None:
+        self._data, self._at = data, offset
+        self._vtable = offset - struct.unpack_from("<i", data, offset)[0]
+        self._size = struct.unpack_from("<H", data, self._vtable)[0]
 
     def _place(self, number: int) -> int:
         slot = 4 + 2 * number
         if slot >= self._size:
             return 0
-        way = int(struct.unpack_from("<H", self._data, self._ways + slot)[0])
-        return way and self._at + way
+        distance = int(struct.unpack_from("<H", self._data, self._vtable + slot)[0])
+        return distance and self._at + distance
 
     def value(self, number: int, form: str, other: int) -> int:
         """A number, or `other` if the field is omitted."""
-        at = self._place(number)
-        return int(struct.unpack_from("<" + form, self._data, at)[0]) if at else other
+        offset = self._place(number)
+        return int(struct.unpack_from("<" + form, self._data, offset)[0]) if offset else other
 
     def _target(self, number: int) -> int:
-        at = self._place(number)
-        return at and at + int(struct.unpack_from("<I", self._data, at)[0])
+        offset = self._place(number)
+        return offset and offset + int(struct.unpack_from("<I", self._data, offset)[0])
 
     def table(self, number: int) -> _Fields | None:
-        at = self._target(number)
-        return _Fields(self._data, at) if at else None
+        offset = self._target(number)
+        return _Fields(self._data, offset) if offset else None
 
     def bytes(self, number: int, size: int = 1) -> bytes:
         """The bytes of a vector of elements of `size` bytes; empty if it is omitted."""
-        at = self._target(number)
-        if not at:
+        offset = self._target(number)
+        if not offset:
             return b""
-        end = at + 4 + size * int(struct.unpack_from("<I", self._data, at)[0])
+        end = offset + 4 + size * int(struct.unpack_from("<I", self._data, offset)[0])
         if end > len(self._data):
             raise ValueError("a vector extends beyond the end of its feature")
-        return self._data[at + 4 : end]
+        return self._data[offset + 4 : end]
 
     def tables(self, number: int) -> list[_Fields]:
-        at, data = self._target(number) + 4, self.bytes(number, 4)
-        ways = struct.unpack(f"<{len(data) // 4}I", data)
-        return [_Fields(self._data, at + 4 * k + way) for k, way in enumerate(ways)]
+        offset, data = self._target(number) + 4, self.bytes(number, 4)
+        distances = struct.unpack(f"<{len(data) // 4}I", data)
+        return [
+            _Fields(self._data, offset + 4 * k + distance) for k, distance in enumerate(distances)
+        ]
 
 
 def read_flatgeobuf(
@@ -68,7 +70,7 @@ def read_flatgeobuf(
     Parameters
     ----------
     has_room
-        Whether a feature of so many bytes may be read; where not, it is left out.
+        Whether a feature of this number of bytes may be read; if not, it is left out.
 
     Raises
     ------
@@ -122,16 +124,16 @@ def _table(source: BinaryIO, length: int) -> _Fields:
 
 def _attributes(data: bytes, columns: list[tuple[str, int]]) -> dict[str, Any]:
     attributes: dict[str, Any] = {name: None for name, _ in columns}
-    at = 0
-    while at < len(data):
-        name, kind = columns[int.from_bytes(data[at : at + 2], "little")]
+    offset = 0
+    while offset < len(data):
+        name, kind = columns[int.from_bytes(data[offset : offset + 2], "little")]
         if kind == _TEXT:
-            end = at + 6 + int.from_bytes(data[at + 2 : at + 6], "little")
-            attributes[name] = data[at + 6 : end].decode()
+            end = offset + 6 + int.from_bytes(data[offset + 2 : offset + 6], "little")
+            attributes[name] = data[offset + 6 : end].decode()
         else:
-            end = at + 2 + struct.calcsize(_FORMS[kind])
-            attributes[name] = struct.unpack("<" + _FORMS[kind], data[at + 2 : end])[0]
-        at = end
+            end = offset + 2 + struct.calcsize(_FORMS[kind])
+            attributes[name] = struct.unpack("<" + _FORMS[kind], data[offset + 2 : end])[0]
+        offset = end
     return attributes
 
 

@@ -17,8 +17,8 @@ from .windows import same_value
 _VERTICAL_UNIT = re.compile(r'VERTCRS\[.*?LENGTHUNIT\["([^"]*)"')
 
 
-def refused(path: Any, what: str, check: str) -> VerificationError:
-    return VerificationError(f"{path}: {what}; export it again", check)
+def refused(path: Any, fault: str, check: str) -> VerificationError:
+    return VerificationError(f"{path}: {fault}; export it again", check)
 
 
 def check_header(

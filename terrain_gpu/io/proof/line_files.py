@@ -50,23 +50,23 @@ class FileRoom:
     Parameters
     ----------
     excess
-        Where it is counted.
+        Records how much memory is missing.
     planned
         Bytes of a feature that the plan counts.
-    what
-        What a feature is for, for the message, with its size.
+    purpose
+        Words for a feature in the message, before its size.
     """
 
-    def __init__(self, excess: Excess, what: str, planned: int = 0) -> None:
-        self.excess, self._what, self._planned = excess, what, planned
+    def __init__(self, excess: Excess, purpose: str, planned: int = 0) -> None:
+        self.excess, self._what, self._planned = excess, purpose, planned
 
     def has(self, size: int) -> bool:
-        """Whether a feature may take so many bytes; where not, it is left out."""
-        what = f"{self._what} of {format_size(size)}"
-        return self.excess.has_room(max(size - self._planned, 0), what)
+        """Whether a feature of this number of bytes fits in memory; if not, it is left out."""
+        purpose = f"{self._what} of {format_size(size)}"
+        return self.excess.has_room(max(size - self._planned, 0), purpose)
 
     def refuse(self) -> None:
-        """Refuse the limit, once all features are read, if one was left out."""
+        """Raise an error, once all features are read, if the limit was too small for one."""
         self.excess.refuse()
 
 
@@ -383,14 +383,14 @@ def read_geopackage(
         yield from base.execute(f'SELECT "{column}", {names} FROM "{layer}" ORDER BY rowid')
 
 
-def fields_of(file: Path, layer: str, known: tuple[str, ...]) -> tuple[str, ...]:
-    """The attributes of `known` that a GeoPackage has; for other files, all."""
+def fields_of(file: Path, layer: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The attributes of `names` that a GeoPackage has; for other files, all."""
     if not is_geopackage(file):
-        return known
+        return names
     with _database(file) as base, readable(file):
         rows = base.execute("SELECT name FROM pragma_table_info(?)", (layer,)).fetchall()
     existing = {name for (name,) in rows}
-    return tuple(name for name in known if name in existing)
+    return tuple(name for name in names if name in existing)
 
 
 def attribute_rows(of: LineFile, room: FileRoom) -> Iterator[dict[str, Any]]:
@@ -570,22 +570,22 @@ class BlockRecords:
         self._last[block] = self._parts + np.arange(len(block))
         self.total, self._parts = self.total + len(records), self._parts + len(block)
 
-    def parts(self, at: Block) -> list[tuple[int, int]]:
+    def parts(self, block: Block) -> list[tuple[int, int]]:
         """The parts of a block: the number of the first record, and the number of records."""
-        parts, part = [], int(self._last[at[0] * self.blocks.shape[1] + at[1]])
+        parts, part = [], int(self._last[block[0] * self.blocks.shape[1] + block[1]])
         while part >= 0:
             part, first, count = read_records(self._chains, _PART, part, 1)[0].tolist()
             parts.append((first, count))
         return parts[::-1]
 
-    def of(self, at: Block) -> np.ndarray:
+    def of(self, block: Block) -> np.ndarray:
         """The records of a block."""
-        parts = (read_records(self._file, self.kind, *part) for part in self.parts(at))
+        parts = (read_records(self._file, self.kind, *part) for part in self.parts(block))
         return np.concatenate([np.empty(0, self.kind), *parts])
 
-    def some(self, at: Block, most: int) -> Iterator[np.ndarray]:
+    def some(self, block: Block, most: int) -> Iterator[np.ndarray]:
         """Yield the records of a block, at most `most` at a time."""
-        for first, count in self.parts(at):
+        for first, count in self.parts(block):
             for k in range(0, count, most):
                 yield read_records(self._file, self.kind, first + k, min(most, count - k))
 
@@ -593,10 +593,10 @@ class BlockRecords:
 def write_records(file: int, data: np.ndarray, first: int) -> None:
     """Write records from the number `first` onwards."""
     view = memoryview(data.tobytes())
-    place = first * data.itemsize
+    offset = first * data.itemsize
     while view:
-        done = os.pwrite(file, view, place)
-        view, place = view[done:], place + done
+        done = os.pwrite(file, view, offset)
+        view, offset = view[done:], offset + done
 
 
 def read_records(file: int, kind: np.dtype, first: int, count: int) -> np.ndarray:
@@ -604,16 +604,16 @@ def read_records(file: int, kind: np.dtype, first: int, count: int) -> np.ndarra
     return np.frombuffer(data, kind)
 
 
-def same_value(found: Any, right: float | int | str) -> bool:
+def same_value(value: Any, right: float | int | str) -> bool:
     """Whether an attribute has the right type and the same bits; None is accepted for NaN."""
     if type(right) is not float:
-        return type(found) is type(right) and found == right
+        return type(value) is type(right) and value == right
     if math.isnan(right):
-        return found is None or (type(found) is float and math.isnan(found))
+        return value is None or (type(value) is float and math.isnan(value))
     return (
-        type(found) is float
-        and found == right
-        and math.copysign(1, found) == math.copysign(1, right)
+        type(value) is float
+        and value == right
+        and math.copysign(1, value) == math.copysign(1, right)
     )
 
 

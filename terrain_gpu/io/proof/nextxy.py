@@ -73,31 +73,31 @@ def verify_next_cells(
     StoreError
         when the layer is damaged.
     """
-    at = SimpleNamespace(path=name or path)
+    named = SimpleNamespace(path=name or path)
     plan = plan_next_cells(layer, part, limits)
     try:
         file = GdalInput(os.fspath(path), 1)
     except InputError as error:
-        raise refused(at.path, f"cannot be read: {error}", "file") from None
+        raise refused(named.path, f"cannot be read: {error}", "file") from None
     try:
         int32 = np.dtype(np.int32)
-        check_header(at.path, file, layer, layer.grid.crop(part), int32, _NONE)
+        check_header(named.path, file, layer, layer.grid.crop(part), int32, _NONE)
         if (bands := file.dataset().count) != 2 or file.encoding != "nextxy":
-            what = (
+            fault = (
                 f"its {counted(bands, 'band is', 'bands are')} in encoding {file.encoding}, not 2 "
                 "in nextxy"
             )
-            raise refused(at.path, what, "encoding")
+            raise refused(named.path, fault, "encoding")
 
-        def check(window: Window, found: np.ndarray, data: np.ndarray) -> None:
+        def check(window: Window, stored: np.ndarray, data: np.ndarray) -> None:
             r0, r1, c0, c1 = window
-            both = found.view(np.int32).reshape(2, r1 - r0, c1 - c0)
+            both = stored.view(np.int32).reshape(2, r1 - r0, c1 - c0)
             frame = GdalWindow(c0, r0, c1 - c0, r1 - r0)
             try:
                 file.dataset().read(out=both, window=frame)
             except RasterioError as error:
                 why = error.__cause__ or error
-                raise refused(at.path, f"cannot be read: {why}", "file") from None
+                raise refused(named.path, f"cannot be read: {why}", "file") from None
             window_of_layer = r0 + part[0], r1 + part[0], c0 + part[2], c1 + part[2]
             bad = _wrong_cells(both, window, _codes(layer, window_of_layer), part)
             if bad.any():
@@ -106,8 +106,8 @@ def verify_next_cells(
                 code = layer.read_window(*(int(one) for one in _one(window_of_layer, row, col)))[
                     0, 0
                 ]
-                what = f"column {x}, row {y} where the flow direction is {code}"
-                wrong(at, what, "cells", r0 + int(row), c0 + int(col))
+                fault = f"column {x}, row {y} where the flow direction is {code}"
+                wrong(named, fault, "cells", r0 + int(row), c0 + int(col))
 
         check_windows(plan, PLANNED, layer, check, lambda _: None, limits)
     finally:
@@ -143,12 +143,18 @@ def _wrong_cells(both: np.ndarray, window: Window, codes: np.ndarray, part: Wind
     down[~near] = right[~near] = 0
     step = NEIGHBOUR[down + 1, right + 1]
     inside = (y <= part[1] - part[0]) & (x <= part[3] - part[2])
-    at = np.arange(r1 - r0)[:, None] + 1 + down, np.arange(c1 - c0)[None] + 1 + right
-    good = flows & near & inside & (codes_inside == np.left_shift(1, step & 7)) & (codes[at] != 255)
+    next_cell = np.arange(r1 - r0)[:, None] + 1 + down, np.arange(c1 - c0)[None] + 1 + right
+    good = (
+        flows
+        & near
+        & inside
+        & (codes_inside == np.left_shift(1, step & 7))
+        & (codes[next_cell] != 255)
+    )
     good |= (x == _NONE) & (y == _NONE) & (codes_inside == 255)
-    beside = around(codes == 255)
-    good |= (x == _SINK) & (y == _SINK) & (codes_inside == 0) & ~beside
-    leaves = (codes_inside == 0) & beside
+    at_edge = around(codes == 255)
+    good |= (x == _SINK) & (y == _SINK) & (codes_inside == 0) & ~at_edge
+    leaves = (codes_inside == 0) & at_edge
     for r in range(3):
         for c in range(3):
             last = codes[r : r + r1 - r0, c : c + c1 - c0] == 255

@@ -84,7 +84,7 @@ def verify_raster(
     StoreError
         when the layer is damaged.
     """
-    at = SimpleNamespace(path=name or path)
+    named = SimpleNamespace(path=name or path)
     plan = plan_raster(layer, part, dtype, limits)
     same_type = dtype == layer.dtype or encoding in DEGREES
     nodata = layer.nodata if dtype == layer.dtype else math.nan
@@ -94,21 +94,21 @@ def verify_raster(
     try:
         file = GdalInput(os.fspath(path), None)
     except InputError as error:
-        raise refused(at.path, f"cannot be read: {error}", "file") from None
+        raise refused(named.path, f"cannot be read: {error}", "file") from None
     try:
-        check_header(at.path, file, layer, layer.grid.crop(part), dtype, nodata)
+        check_header(named.path, file, layer, layer.grid.crop(part), dtype, nodata)
         if file.encoding != encoding:
-            what = f"its flow directions are in encoding {file.encoding}, not {encoding}"
-            raise refused(at.path, what, "encoding")
+            fault = f"its flow directions are in encoding {file.encoding}, not {encoding}"
+            raise refused(named.path, fault, "encoding")
         codes = None if plain else _table(layer, str(encoding)).astype(dtype)
         masked = dtype.kind != "f" and nodata is not None
 
-        def check(window: Window, found: np.ndarray, data: np.ndarray) -> None:
+        def check(window: Window, stored: np.ndarray, data: np.ndarray) -> None:
             try:
-                read_cells(file, window, found)
+                read_cells(file, window, stored)
                 void = read_mask(file, window) == 0 if masked else None
             except InputError as error:
-                raise refused(at.path, f"cannot be read: {error}", "file") from None
+                raise refused(named.path, f"cannot be read: {error}", "file") from None
             r0, r1, c0, c1 = window
             window_of_layer = r0 + part[0], r1 + part[0], c0 + part[2], c1 + part[2]
             if layer.info.get("encoding") == FORWARD_EDGES:
@@ -119,22 +119,22 @@ def verify_raster(
                 data = codes[data]
             for piece in pieces(*data.shape):
                 right = data[piece] if same_type else _converted(data[piece], layer.nodata, dtype)
-                bad = differ(found[piece], right)
+                bad = differ(stored[piece], right)
                 if not same_type:  # any NaN is correct
-                    bad &= ~(np.isnan(right) & np.isnan(found[piece]))
+                    bad &= ~(np.isnan(right) & np.isnan(stored[piece]))
                 if nodata == 0:  # GDAL omits blocks of zeros, so -0.0 becomes 0.0
-                    bad &= (found[piece] != 0) | (right != 0)
+                    bad &= (stored[piece] != 0) | (right != 0)
                 if bad.any():
                     row, col = np.argwhere(bad)[0]
-                    what = f"{found[piece][row, col]!s} instead of {right[row, col]!s}"
-                    wrong(at, what, "cells", *_cell(window, piece, row, col))
+                    fault = f"{stored[piece][row, col]!s} instead of {right[row, col]!s}"
+                    wrong(named, fault, "cells", *_cell(window, piece, row, col))
                 if void is None:
                     continue
                 bad = void[piece] != equals(right, nodata)
                 if bad.any():
                     row, col = np.argwhere(bad)[0]
-                    what = "is masked" if void[piece][row, col] else "is not masked as nodata"
-                    wrong(at, what, "nodata", *_cell(window, piece, row, col))
+                    fault = "is masked" if void[piece][row, col] else "is not masked as nodata"
+                    wrong(named, fault, "nodata", *_cell(window, piece, row, col))
 
         check_windows(plan, dtype, layer, check, lambda _: None, limits)
     finally:
@@ -181,8 +181,8 @@ def _table(layer: Any, encoding: str) -> np.ndarray:
     return table
 
 
-def _cell(window: Window, here: tuple[slice, slice], row: int, col: int) -> tuple[int, int]:
-    return int(window[0] + here[0].start + row), int(window[2] + here[1].start + col)
+def _cell(window: Window, piece: tuple[slice, slice], row: int, col: int) -> tuple[int, int]:
+    return int(window[0] + piece[0].start + row), int(window[2] + piece[1].start + col)
 
 
 def _converted(data: np.ndarray, nodata: float | int | None, dtype: np.dtype) -> np.ndarray:
