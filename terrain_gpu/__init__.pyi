@@ -173,7 +173,7 @@ def accumulate(
     verify
         Verify the result in another pass over the cells.
     compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
+        Compression of the layers, as for `convert_dataset`; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -265,7 +265,7 @@ def basins(
     verify
         Verify the result in another pass over the cells.
     compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
+        Compression of the layers, as for `convert_dataset`; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -354,7 +354,7 @@ def breach(
     verify
         Verify the result in another pass over the cells.
     compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
+        Compression of the layers, as for `convert_dataset`; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -574,7 +574,7 @@ def burn(
     verify
         Verify the result in another pass over the cells.
     compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
+        Compression of the layers, as for `convert_dataset`; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -667,7 +667,7 @@ def calc(
     verify
         Verify the result in another pass over the cells.
     compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
+        Compression of the layers, as for `convert_dataset`; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -914,18 +914,18 @@ def corridor(
     backend
         "cuda", "cpu", or "auto": CUDA if it works. The results have the same bits.
     device
-        Number of the GPU; or numbers of several, or "all", between which the raster is shared.
+        Number of the GPU; or numbers of several, or "all", which divide the raster among them.
     gpu_memory_limit
         Limit on the GPU memory; nine tenths of the free memory when None.
     client
         A ``distributed.Client`` whose workers solve the blocks of a store, each within
         `memory_limit`. None for this process. Each computes on the first GPU that it sees if
         `backend` is "cuda", or if it is "auto" and all workers announce the resource GPU; `device`
-        does not matter.
+        is ignored.
     verify
         Verify the result in another pass over the cells.
     compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
+        Compression of the layers, as for `convert_dataset`; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -1197,7 +1197,7 @@ def depressions(
     verify
         Verify the result in another pass over the cells.
     compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
+        Compression of the layers, as for `convert_dataset`; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -1401,7 +1401,7 @@ def fill(
     verify
         Verify the result in another pass over the cells.
     compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
+        Compression of the layers, as for `convert_dataset`; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -1501,7 +1501,7 @@ def fill_spill_merge(
     verify
         Verify the result in another pass over the cells.
     compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
+        Compression of the layers, as for `convert_dataset`; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -1635,7 +1635,7 @@ def flow_accumulation(
     verify
         Verify the result in another pass over the cells.
     compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
+        Compression of the layers, as for `convert_dataset`; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -1788,7 +1788,7 @@ def flow_direction(
     verify
         Verify the result in another pass over the cells.
     compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
+        Compression of the layers, as for `convert_dataset`; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -1909,7 +1909,7 @@ def hand(
     verify
         Verify the result in another pass over the cells.
     compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
+        Compression of the layers, as for `convert_dataset`; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -2004,7 +2004,7 @@ def label_components(
     verify
         Verify the result in another pass over the cells.
     compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
+        Compression of the layers, as for `convert_dataset`; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -2266,25 +2266,25 @@ def minimum_spanning_tree(
         For arrays: side of a block. A store's layer has its own.
     memory_limit
         Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
-        RAM when None. For arrays: without the caller's own memory, with the results; no limit when
-        None.
+        RAM when None. For arrays, it includes the results but not the caller's own memory; no limit
+        when None.
     threads
         Number of threads; all processors when None.
     backend
         "cuda", "cpu", or "auto": CUDA if it works. The results have the same bits.
     device
-        Number of the GPU; or numbers of several, or "all", between which the raster is shared.
+        Number of the GPU; or numbers of several, or "all", which divide the raster among them.
     gpu_memory_limit
         Limit on the GPU memory; nine tenths of the free memory when None.
     client
         A ``distributed.Client`` whose workers solve the blocks of a store, each within
         `memory_limit`. None for this process. Each computes on the first GPU that it sees if
         `backend` is "cuda", or if it is "auto" and all workers announce the resource GPU; `device`
-        does not matter.
+        is ignored.
     verify
         Verify the result in another pass over the cells.
     compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
+        Compression of the layers, as for `convert_dataset`; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -2444,7 +2444,7 @@ def rasterize(
     verify
         Verify the result in another pass over the cells.
     compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
+        Compression of the layers, as for `convert_dataset`; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -2840,7 +2840,7 @@ def slope(
     verify
         Verify the result in another pass over the cells.
     compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
+        Compression of the layers, as for `convert_dataset`; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -2940,7 +2940,7 @@ def streams(
     verify
         Verify the result in another pass over the cells.
     compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
+        Compression of the layers, as for `convert_dataset`; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -3071,7 +3071,7 @@ def terrain_indices(
     verify
         Verify the result in another pass over the cells.
     compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
+        Compression of the layers, as for `convert_dataset`; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -3173,7 +3173,7 @@ def watershed(
     verify
         Verify the result in another pass over the cells.
     compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
+        Compression of the layers, as for `convert_dataset`; none when None.
     resume
         Continue an unfinished run.
     overwrite

@@ -85,10 +85,10 @@ _FILLED: ContextVar[frozenset[str] | None] = ContextVar("filled in with defaults
 
 @contextmanager
 def complete(call: inspect.BoundArguments) -> Iterator[inspect.BoundArguments]:
-    """Fill in a call as `with_defaults`; functions that it calls have its arguments alone."""
-    outer, given = _FILLED.get(), set(call.arguments)
+    """Fill in a call as `with_defaults`; functions that it calls get explicit arguments only."""
+    outer, explicit = _FILLED.get(), set(call.arguments)
     with_defaults(call)
-    token = _FILLED.set(frozenset(DEFAULTS.keys() - given) if outer is None else outer)
+    token = _FILLED.set(frozenset(DEFAULTS.keys() - explicit) if outer is None else outer)
     try:
         yield call
     finally:
@@ -105,13 +105,13 @@ def with_defaults(call: inspect.BoundArguments) -> inspect.BoundArguments:
     cost: Any = call.arguments.get("cost")
     if hasattr(type(cost), "fill_in"):
         cost.fill_in(call)
-    given = set(call.arguments)
+    explicit = set(call.arguments)
     for name, value in (DEFAULTS if _FILLED.get() is None else {}).items():
         if name in call.signature.parameters and name not in call.arguments:
             call.arguments[name] = value
-    if "client" not in given and not _has_store(call):
+    if "client" not in explicit and not _has_store(call):
         call.arguments.pop("client", None)  # workers need a store
-    if "threads" not in given and call.arguments.get("client") is not None:
+    if "threads" not in explicit and call.arguments.get("client") is not None:
         call.arguments.pop("threads", None)  # workers have their own
     return call
 
@@ -119,9 +119,9 @@ def with_defaults(call: inspect.BoundArguments) -> inspect.BoundArguments:
 def _has_store(call: inspect.BoundArguments) -> bool:
     """Whether the first argument of a call is a store, not a raster or an array in place of one."""
     first = next(iter(call.signature.parameters))
-    given = call.arguments.get(first)
-    is_store = isinstance(given, str | os.PathLike) or hasattr(given, "layers")
-    return first not in ("store", "data") or (is_store and not is_raster(given))
+    value = call.arguments.get(first)
+    is_store = isinstance(value, str | os.PathLike) or hasattr(value, "layers")
+    return first not in ("store", "data") or (is_store and not is_raster(value))
 
 
 def checked(*rules: Rule, **special: Check) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -140,15 +140,17 @@ def checked(*rules: Rule, **special: Check) -> Callable[[Callable[P, R]], Callab
             """Check numbers, words with checks of this function, and rules, before other work."""
             for name, value in settings.items():
                 number = isinstance(value, int | float) and not isinstance(value, bool)
-                known = (number and name in checks) or (isinstance(value, str) and name in special)
-                if known and name in checks:
+                checkable = (number and name in checks) or (
+                    isinstance(value, str) and name in special
+                )
+                if checkable and name in checks:
                     checks[name](name, value)
             for rule in rules:
                 rule({**usual, **settings})
 
         @functools.wraps(function)
-        def call(*args: P.args, **more: P.kwargs) -> R:
-            with complete(signature.bind(*args, **more)) as bound:
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            with complete(signature.bind(*args, **kwargs)) as bound:
                 both = [bound.arguments.get(name) for name in ("client", "threads")]
                 if all(one is not None for one in both):
                     remedy = "None with a client, whose workers have their own"
@@ -201,7 +203,7 @@ def _one_of(name: str, key: object) -> str:
 
 
 def at_least_one(*names: str) -> Rule:
-    """Refuse a call without any of these arguments."""
+    """Reject a call without any of these arguments."""
 
     def rule(settings: Mapping[str, Any]) -> None:
         if not _given(names, settings):
@@ -211,14 +213,14 @@ def at_least_one(*names: str) -> Rule:
 
 
 def exactly_one(*names: str) -> Rule:
-    """Refuse a call without any of these arguments, or with several."""
+    """Reject a call without any of these arguments, or with several."""
 
     def rule(settings: Mapping[str, Any]) -> None:
-        found = _given(names, settings)
-        if not found:
+        present = _given(names, settings)
+        if not present:
             raise ArgumentError(f"give one of {_listed(names)}")
-        if len(found) > 1:
-            raise ArgumentError(f"{_listed(found)} exclude each other: leave out all but one")
+        if len(present) > 1:
+            raise ArgumentError(f"{_listed(present)} exclude each other: leave out all but one")
 
     return rule
 
@@ -251,7 +253,7 @@ def counting(name: str, value: Any) -> int:
 
 
 def levels_above(name: str, value: Any) -> int:
-    """A number of levels above others, 0 to 9."""
+    """A number of further levels, 0 to 9."""
     return whole(name, value, 0, 9)
 
 
@@ -278,9 +280,9 @@ def real_or_word(one: str) -> Check:
     def check(name: str, value: Any) -> float | str:
         if isinstance(value, str) and value.lower() == one:
             return one
-        if isinstance(value, str) or not math.isfinite(found := real(name, value)):
+        if isinstance(value, str) or not math.isfinite(number := real(name, value)):
             raise wrong(name, value, f"a finite number, or {one!r}")
-        return found
+        return number
 
     return check
 
@@ -297,23 +299,23 @@ def cell_type(name: str, value: Any) -> str:
 
 def not_negative(name: str, value: Any) -> float:
     """A finite number of at least 0."""
-    if not 0 <= (found := real(name, value)) < math.inf:
+    if not 0 <= (number := real(name, value)) < math.inf:
         raise refused(name, " {value} is not a finite number of at least 0", value=value)
-    return float(found)
+    return float(number)
 
 
 def positive(name: str, value: Any) -> float:
     """A finite number above 0."""
-    if not 0 < (found := real(name, value)) < math.inf:
+    if not 0 < (number := real(name, value)) < math.inf:
         raise refused(name, " {value} is not a finite number above 0", value=value)
-    return float(found)
+    return float(number)
 
 
 def height(name: str, value: Any) -> float | int:
     """A finite height above 0."""
-    if not 0 < (found := real(name, value)) < math.inf:
+    if not 0 < (number := real(name, value)) < math.inf:
         raise refused(name, " {value}: give a height above 0", value=value)
-    return found
+    return number
 
 
 def flag(name: str, value: Any) -> bool:
@@ -335,11 +337,11 @@ def word(literal: Any) -> Check:
     return one_of(get_args(literal))
 
 
-def one_of(known: Collection[Any]) -> Check:
+def one_of(values: Collection[Any]) -> Check:
     """One of these words, such as the names in a table, or one of these numbers."""
 
     def check(name: str, value: Any) -> Any:
-        words = tuple(known)
+        words = tuple(values)
         for one in words:
             if isinstance(value, str | Integral) and type(value) is not bool and value == one:
                 return one
@@ -353,26 +355,28 @@ def one_of(known: Collection[Any]) -> Check:
     return check
 
 
-def numbers(name: str, value: Any, count: int, what: str) -> tuple[float, ...]:
+def numbers(name: str, value: Any, count: int, expected: str) -> tuple[float, ...]:
     """A given count of numbers."""
     try:
-        found = tuple(real(name, one) for one in value)
+        result = tuple(real(name, one) for one in value)
     except (TypeError, InputError):
-        found = ()
-    if len(found) != count:
-        given = str(value) if isinstance(value, tuple | list | np.ndarray) else described(value)
-        raise refused(name, " {value}: give {what}", value=" ".join(given.split())[:80], what=what)
-    return found
+        result = ()
+    if len(result) != count:
+        shown = str(value) if isinstance(value, tuple | list | np.ndarray) else described(value)
+        raise refused(
+            name, " {value}: give {what}", value=" ".join(shown.split())[:80], what=expected
+        )
+    return result
 
 
 def _cell_size(name: str, value: Any) -> tuple[float, ...]:
     # One number means square cells.
     pair = (value, value) if isinstance(value, Real) else value
-    what = "two positive numbers, or one for square cells"
-    found = numbers(name, pair, 2, what)
-    if not all(0 < one < math.inf for one in found):
-        raise refused(name, " {value} is not {what}", value=value, what=what)
-    return found
+    expected = "two positive numbers, or one for square cells"
+    sizes = numbers(name, pair, 2, expected)
+    if not all(0 < one < math.inf for one in sizes):
+        raise refused(name, " {value} is not {what}", value=value, what=expected)
+    return sizes
 
 
 def _bounds(name: str, value: Any) -> tuple[float, ...]:
@@ -386,9 +390,9 @@ def _parameters(name: str, value: Any) -> dict[str, float]:
 
 
 def _max_cost(name: str, value: Any) -> float | int:
-    if math.isnan(found := real(name, value)):
+    if math.isnan(cost := real(name, value)):
         raise refused(name, " {value} is not a number of at least 0", value=value)
-    return found
+    return cost
 
 
 def limits_of_costs(name: str, value: Any) -> Any:
@@ -450,10 +454,10 @@ def memory(name: str, value: Any) -> int:
         except InputError as error:
             raise refused(name, " {error}", error=error) from None
     remedy = 'a positive number of bytes, or a size such as "2GB"'
-    found = real(name, value) if isinstance(value, Real) else None
-    if found is None or isinstance(value, bool) or not 1 <= found < 2**63 or found % 1:
+    size = real(name, value) if isinstance(value, Real) else None
+    if size is None or isinstance(value, bool) or not 1 <= size < 2**63 or size % 1:
         raise wrong(name, value, remedy)
-    return int(found)
+    return int(size)
 
 
 AMOUNT = "a number of cells such as 1000, or an area such as 5km2, 300ha or 90000m2"
@@ -471,13 +475,13 @@ def parse_amount(name: str, value: Any) -> tuple[int | float, str | None]:
     """
     number, unit = value, "cells"
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        found = re.fullmatch(
+        match = re.fullmatch(
             r"\s*([-+]?[0-9]+\.?[0-9]*(?:e\+?[0-9]+)?)\s*(cells?|m2|ha|km2)?\s*", str(value), re.I
         )
-        if found is None:
+        if match is None:
             raise wrong(name, value, AMOUNT)
-        unit = (found[2] or "cells").lower()
-        number = int(found[1]) if re.fullmatch("[-+]?[0-9]+", found[1]) else float(found[1])
+        unit = (match[2] or "cells").lower()
+        number = int(match[1]) if re.fullmatch("[-+]?[0-9]+", match[1]) else float(match[1])
     if not 0 < number < math.inf:
         raise refused(name, " {given}: must be positive and finite", given=described(value))
     return number, None if unit.startswith("cell") else unit
@@ -552,18 +556,18 @@ def raster(name: str, value: Any) -> np.ndarray:
     if isinstance(value, np.ndarray):
         refuse_masked(value, name)
     try:
-        found = np.asarray(value)
+        cells = np.asarray(value)
     except (ValueError, TypeError, OverflowError):
         raise refused(name, ": rows of different lengths are not a raster") from None
-    if found.ndim != 2 or not found.size:
+    if cells.ndim != 2 or not cells.size:
         text = ": an array of shape {shape} is not a raster; give two dimensions"
-        raise refused(name, text, shape=found.shape)
-    if found.dtype != bool:
+        raise refused(name, text, shape=cells.shape)
+    if cells.dtype != bool:
         try:
-            layer_dtype(found.dtype)
+            layer_dtype(cells.dtype)
         except InputError as error:
             raise refused(name, ": {error}", error=error) from None
-    return found
+    return cells
 
 
 @runtime_checkable
@@ -591,14 +595,16 @@ def from_device(value: Any) -> Any:
     return value
 
 
-def _no_array(name: str, value: Any, more: str) -> ArgumentError:
+def _no_array(name: str, value: Any, alternative: str) -> ArgumentError:
     if hasattr(type(value), "__geo_interface__"):
-        return wrong(name, value, "cells; rasterize makes cells of features")
+        return wrong(name, value, "cells; rasterize converts features to cells")
     arrays = ("__array__", "__array_interface__", "__cuda_array_interface__", "__dlpack__")
     if any(hasattr(type(value), one) for one in arrays) and not isinstance(value, np.generic):
         # Its nodata value, cell size and position would be lost silently.
-        return wrong(name, value, f"its numpy array (.to_numpy() or .get()){more}, and nodata=")
-    return wrong(name, value, f"a numpy array{more}")
+        return wrong(
+            name, value, f"its numpy array (.to_numpy() or .get()){alternative}, and nodata="
+        )
+    return wrong(name, value, f"a numpy array{alternative}")
 
 
 def array(name: str, value: Any) -> Any:
@@ -608,18 +614,18 @@ def array(name: str, value: Any) -> Any:
     if isinstance(value, np.ma.MaskedArray):
         raise refused(name, " is a masked array; give .filled(value)")
     try:
-        found = np.asarray(value)
+        result = np.asarray(value)
     except (ValueError, TypeError, OverflowError):
         raise wrong(name, value, "an array of numbers") from None
-    if not found.ndim or found.dtype.kind not in "biuf":
+    if not result.ndim or result.dtype.kind not in "biuf":
         raise wrong(name, value, "an array of numbers")
-    return found
+    return result
 
 
 def raster_or_layer(name: str, value: Any) -> Any:
     """The name of a layer, or an array."""
     if is_dataarray(value):
-        array = "the name of a layer; beside an array, its numpy array (.to_numpy())"
+        array = "the name of a layer; together with an array, its numpy array (.to_numpy())"
         raise wrong(name, value, array)
     return value if isinstance(value, str) else raster(name, value)
 
@@ -658,12 +664,12 @@ def _inputs(name: str, value: Any) -> list[Any]:
     if isinstance(value, bytes | np.ndarray | Mapping) or not isinstance(value, Iterable):
         raise wrong(name, value, remedy)
     try:
-        found = [os.fspath(path(name, one)) for one in value]
+        paths = [os.fspath(path(name, one)) for one in value]
     except TypeError:  # such as a 0-d DataArray, which claims to be iterable
         raise wrong(name, value, remedy) from None
-    if not found:
+    if not paths:
         raise refused(name, " is empty; give {remedy}", remedy=remedy)
-    return found
+    return paths
 
 
 def names(name: str, value: Any) -> list[str]:
@@ -686,12 +692,12 @@ def devices(name: str, value: Any) -> Any:
     if isinstance(value, str | Integral):
         return value if value == "all" else device(name, value)
     try:
-        found = tuple(device(name, one) for one in value)
+        numbers_of_gpus = tuple(device(name, one) for one in value)
     except TypeError:
-        found = ()
-    if not found or len(set(found)) < len(found):
+        numbers_of_gpus = ()
+    if not numbers_of_gpus or len(set(numbers_of_gpus)) < len(numbers_of_gpus):
         raise wrong(name, value, "the number of a GPU, numbers of different ones, or 'all'")
-    return found
+    return numbers_of_gpus
 
 
 def device(name: str, value: Any) -> int:

@@ -76,7 +76,7 @@ def exact(value: float | int, dtype: np.dtype) -> bool:
     return fits(value, dtype) and not (whole and float(value) != value)
 
 
-def as_scalar(value: float | int, dtype: np.dtype, what: str = "nodata value") -> float | int:
+def as_scalar(value: float | int, dtype: np.dtype, meaning: str = "nodata value") -> float | int:
     """`value` as a Python number, converted to `dtype`.
 
     Raises
@@ -85,7 +85,7 @@ def as_scalar(value: float | int, dtype: np.dtype, what: str = "nodata value") -
         when it does not fit `dtype`.
     """
     if not fits(value, dtype):
-        raise InputError(f"{what} {value} does not fit cells of type {dtype.name}")
+        raise InputError(f"{meaning} {value} does not fit cells of type {dtype.name}")
     return dtype.type(value if dtype.kind == "f" else int(value)).item()
 
 

@@ -1,4 +1,4 @@
-"""Defaults of the parameters that say how functions run: `set_options`."""
+"""Default options of the functions: `set_options`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _UNSET: Any = object()
 
 
 class set_options:
-    """Set how functions run, unless a call says otherwise: for good, or within ``with``.
+    """Set default options of all functions, permanently or within a ``with`` block.
 
-    These parameters of the functions of this package change no result. What is left out here stays
-    as it is, and None is again what each function has as its default. The options hold for all
+    These options do not change results. Arguments of a call take precedence. Options that are left
+    out keep their value; None restores the default of each function. The options apply to all
     threads of the process.
 
     Parameters
@@ -26,8 +26,8 @@ class set_options:
     threads
         Number of threads. It does not apply to calls with a `client`.
     backend
-        "cuda", "cpu" or "auto". What runs on the CPU alone does so with "cuda", too, and methods
-        that run on a GPU alone do so with "cpu"; as an argument of a call, both are errors there.
+        "cuda", "cpu" or "auto". Functions that run only on the CPU and methods that run only on a
+        GPU ignore this default; as an argument of a call, the other backend is an error.
     device
         Number of the GPU.
     gpu_memory_limit
@@ -61,7 +61,7 @@ class set_options:
         client: Any = _UNSET,
         progress: Progress | Literal["auto"] = _UNSET,
     ) -> None:
-        given: Defaults = {
+        options: Defaults = {
             "memory_limit": memory_limit,
             "threads": threads,
             "backend": backend,
@@ -70,7 +70,7 @@ class set_options:
             "client": client,
             "progress": progress,
         }
-        self._given = {name: one for name, one in given.items() if one is not _UNSET}
+        self._given = {name: one for name, one in options.items() if one is not _UNSET}
         self._before: Defaults | None = None
         self._set()
 

@@ -30,9 +30,9 @@ def logged_as(named: Callable[[str], str]) -> Iterator[None]:
             record.msg, record.args = named(record.getMessage()), ()
         return True
 
-    known = list(logging.root.manager.loggerDict.items())
-    loggers = [logging.root, *(one for name, one in known if _is_ours(name))]
-    # A logger filters only what is logged to itself, handlers all that they show.
+    existing = list(logging.root.manager.loggerDict.items())
+    loggers = [logging.root, *(one for name, one in existing if _is_ours(name))]
+    # A logger filters only its own messages; a handler filters every message that it emits.
     handlers = {h for one in loggers for h in getattr(one, "handlers", ())} | {logging.lastResort}
     for handler in filter(None, handlers):
         handler.addFilter(change)
@@ -52,11 +52,11 @@ class TerrainError(Exception):
 
     exit_code = 1
 
-    def __init__(self, message: object = "", *more: Any) -> None:
-        super().__init__(without_secrets(str(message)), *more)
+    def __init__(self, message: object = "", *details: Any) -> None:
+        super().__init__(without_secrets(str(message)), *details)
 
     def reword(self, change: Callable[[str], str]) -> None:
-        """Change the message, and keep the kind of error and what else it knows."""
+        """Change the message; the type and the other attributes of the error stay."""
         self.args = without_secrets(change(self.args[0])), *self.args[1:]
 
 
@@ -89,23 +89,23 @@ class ArgumentError(InputError):
         return tuple(name for _, name, *_ in Formatter().parse(self.args[0]) if name)
 
     def spelled(self, spell: Callable[[str], str]) -> str:
-        """The text, with each name of a parameter as `spell` has it."""
+        """The text, with each name of a parameter as `spell` writes it."""
         return _filled(self.args[0], spell)
 
     def reword(self, change: Callable[[str], str]) -> None:
-        """Change the text as a reader has it; names of parameters stay such."""
+        """Change the text as readers see it; names of parameters remain fields."""
         marked = change(self.spelled("\0{}\0".format))
         self.args = (without_secrets(re.sub(r"\0([^\0]+)\0", r"{\1}", plain(marked))),)
 
 
 def _filled(text: str, field: Callable[[str], str], literal: Callable[[str], str] = str) -> str:
-    """A text with fields in braces, in which `field` gives what stands for each."""
+    """A text whose fields in braces are replaced by what `field` returns for them."""
     parts = Formatter().parse(text)
     return "".join(literal(words) + (field(name) if name else "") for words, name, *_ in parts)
 
 
 def plain(value: object) -> str:
-    """A value as a part of a text with fields in braces."""
+    """A value for use in a text with fields in braces: its own braces are doubled."""
     return str(value).replace("{", "{{").replace("}", "}}")
 
 
@@ -128,12 +128,12 @@ class FormulaError(InputError):
 
 
 class OutsideError(InputError):
-    """A place outside the raster.
+    """A position outside the raster.
 
     Attributes
     ----------
     cell
-        Row and column of the cell on the raster's edge that is beside the first such place.
+        Row and column of the cell on the raster's edge that is nearest to the first such position.
     """
 
     def __init__(self, message: str, cell: tuple[int, int]) -> None:
@@ -150,7 +150,7 @@ class ReprojectionError(InputError):
     Attributes
     ----------
     number
-        Of the first such position, from 0.
+        Number of the first such position, counted from 0.
     """
 
     def __init__(self, message: str, number: int, named: bool = False) -> None:
@@ -186,7 +186,7 @@ class PlanError(InputError):
 
 
 class ClusterError(TerrainError):
-    """A Dask cluster that is unusable or has gone away. Everything committed stays valid."""
+    """A Dask cluster that is unusable or was lost. Everything committed stays valid."""
 
 
 class VerificationError(StoreError):

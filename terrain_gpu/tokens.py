@@ -12,7 +12,7 @@ from typing import ClassVar, NoReturn, TypeVar
 from .errors import InputError
 
 MOST_NESTED = 50
-"""Most nested parentheses: a parser recurses for each."""
+"""Largest depth of nested parentheses: a parser recurses for each."""
 
 COMPARE = {
     "<": operator.lt,
@@ -67,9 +67,9 @@ class Tokens:
         """Advance to the next token."""
         self.start = _SPACE.match(self.text, self.end).end()  # type: ignore[union-attr]
         self.kind, self.token = None, ""
-        if found := self.pattern.match(self.text, self.start):
-            self.end = found.end()
-            self.kind, self.token = found.lastgroup, found[found.lastgroup or 0]
+        if match := self.pattern.match(self.text, self.start):
+            self.end = match.end()
+            self.kind, self.token = match.lastgroup, match[match.lastgroup or 0]
             if self.kind == "word" and self.token.lower() in self.words:
                 self.kind, self.token = "sign", self.token.lower()
         elif self.start < len(self.text):
@@ -83,8 +83,8 @@ class Tokens:
         raise InputError(f"{self.what} {text!r}: {reason}, at character {self.start + 1}")
 
     def fail(self, expected: str) -> NoReturn:
-        found = repr(self.token[:40]) if self.kind else "the end"
-        self.refuse(f"expected {expected}, found {found}")
+        actual = repr(self.token[:40]) if self.kind else "the end"
+        self.refuse(f"expected {expected}, found {actual}")
 
     def take(self, *tokens: str) -> str:
         """Consume and return the token if it is one of `tokens`, else return ""."""
@@ -104,10 +104,10 @@ class Tokens:
             self.refuse(f"more than {MOST_NESTED} nested parentheses")
         self.need("(")
         self.nested += 1
-        found = parse()
+        result = parse()
         self.nested -= 1
         self.need(")")
-        return found
+        return result
 
     def real(self) -> float:
         """The token as a float64."""
@@ -115,9 +115,9 @@ class Tokens:
             self.refuse(f"{self.token[:40]!r} is too large for a float64")
         return number
 
-    def layer(self, known: Iterable[str]) -> str:
-        """Consume and return the name of a layer, one of `known`."""
-        name, names = self.token, [*known]
+    def layer(self, available: Iterable[str]) -> str:
+        """Consume and return the name of a layer, one of `available`."""
+        name, names = self.token, [*available]
         if name not in names:
             self.refuse(f"there is no layer {name[:40]!r}, only {', '.join(names[:20]) or 'none'}")
         self.next()
