@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .cluster import Cluster
 
 
-class Located(Protocol):
+class HasPath(Protocol):
     """An object with a path, for messages."""
 
     @property
@@ -297,7 +297,7 @@ def around(one: np.ndarray) -> np.ndarray:
     return rows[:, :-2] | rows[:, 1:-1] | rows[:, 2:]
 
 
-def wrong(layer: Located, fault: str, check: str, row: int, col: int) -> NoReturn:
+def wrong(layer: HasPath, fault: str, check: str, row: int, col: int) -> NoReturn:
     """Raise `VerificationError` for a cell."""
     raise VerificationError(
         f"{layer.path}: row {row}, column {col}: {fault}; compute it again with --overwrite",
@@ -307,7 +307,7 @@ def wrong(layer: Located, fault: str, check: str, row: int, col: int) -> NoRetur
     )
 
 
-def wrong_totals(layer: Located, unit: str, total: float, recorded: Any) -> None:
+def wrong_totals(layer: HasPath, unit: str, total: float, recorded: Any) -> None:
     """Raise `VerificationError` unless a total equals the recorded one."""
     if total != recorded:
         raise VerificationError(
