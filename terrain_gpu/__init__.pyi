@@ -1074,8 +1074,8 @@ def cost_matrix(
         Layer of the store.
     memory_limit
         Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
-        RAM when None. For arrays: without the caller's own memory, with the results; no limit when
-        None.
+        RAM when None. For arrays, it includes the results but not the caller's own memory; no limit
+        when None.
     threads
         Number of threads; all processors when None.
     backend
@@ -2156,14 +2156,14 @@ def least_cost_network(
     backend
         "cuda", "cpu", or "auto": CUDA if it works. The results have the same bits.
     device
-        Number of the GPU; or numbers of several, or "all", between which the raster is shared.
+        Number of the GPU; or numbers of several, or "all", which divide the raster among them.
     gpu_memory_limit
         Limit on the GPU memory; nine tenths of the free memory when None.
     client
         A ``distributed.Client`` whose workers solve the blocks of a store, each within
         `memory_limit`. None for this process. Each computes on the first GPU that it sees if
         `backend` is "cuda", or if it is "auto" and all workers announce the resource GPU; `device`
-        does not matter.
+        is ignored.
     verify
         Verify the result in another pass over the cells.
     resume
@@ -2617,25 +2617,25 @@ def shortest_paths( # type: ignore[overload-overlap]
         Use the distance index; build it first if it is missing or stale.
     memory_limit
         Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
-        RAM when None. For arrays: without the caller's own memory, with the results; no limit when
-        None.
+        RAM when None. For arrays, it includes the results but not the caller's own memory; no limit
+        when None.
     threads
         Number of threads; all processors when None.
     backend
         "cuda", "cpu", or "auto": CUDA if it works. The results have the same bits.
     device
-        Number of the GPU; or numbers of several, or "all", between which the raster is shared.
+        Number of the GPU; or numbers of several, or "all", which divide the raster among them.
     gpu_memory_limit
         Limit on the GPU memory; nine tenths of the free memory when None.
     client
         A ``distributed.Client`` whose workers solve the blocks of a store, each within
         `memory_limit`. None for this process. Each computes on the first GPU that it sees if
         `backend` is "cuda", or if it is "auto" and all workers announce the resource GPU; `device`
-        does not matter.
+        is ignored.
     verify
         Verify the result in another pass over the cells.
     compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
+        Compression of the layers, as for `convert_dataset`; none when None.
     resume
         Continue an unfinished run.
     overwrite

@@ -21,7 +21,7 @@ from .tool import Tool, described, drawn, only_stores, options_of, spelled
 from .tools import FUNCTIONS, tool_of
 
 WIDTH = 96
-"""Of lines of documentation, with the indent that the stub adds."""
+"""Width of lines of documentation, with the indent that the stub adds."""
 
 
 class _Documented(NamedTuple):
@@ -65,7 +65,7 @@ RUN = {
     "compress": _Documented(
         "LayerCompression | None",
         None,
-        "Compression of the layers, as `convert_dataset` has it; none when None.",
+        "Compression of the layers, as for `convert_dataset`; none when None.",
     ),
     "resume": _Documented("bool", False, "Continue an unfinished run."),
     "overwrite": _Documented(
@@ -88,21 +88,21 @@ ON_GPUS = {
     "device": _Documented(
         "Devices",
         0,
-        'Number of the GPU; or numbers of several, or "all", between which the raster is shared.',
+        'Number of the GPU; or numbers of several, or "all", which divide the raster among them.',
     ),
     "client": RUN["client"]._replace(
         help="A ``distributed.Client`` whose workers solve the blocks of a store, each within "
         "`memory_limit`. None for this process. Each computes on the first GPU that it sees if "
         '`backend` is "cuda", or if it is "auto" and all workers announce the resource GPU; '
-        "`device` does not matter."
+        "`device` is ignored."
     ),
 }
 """Parameters of functions that can run on several GPUs."""
 
 OVER_ARRAYS = {
     "memory_limit": RUN["memory_limit"]._replace(
-        help=f"{RUN['memory_limit'].help} For arrays: without the caller's own memory, with the "
-        "results; no limit when None."
+        help=f"{RUN['memory_limit'].help} For arrays, it includes the results but not the caller's "
+        "own memory; no limit when None."
     )
 }
 """Parameters of functions of arrays."""
@@ -121,7 +121,7 @@ DRAWING_RAISES = RAISES | {
     "StoreError": "when the store is damaged or lacks a layer.",
     "OutputError": "when the file cannot be written.",
 }
-"""Of functions that write a file instead of layers."""
+"""Errors of functions that write a file instead of layers."""
 
 
 @cache
@@ -130,21 +130,21 @@ def function_of(command: str) -> Callable[..., Any]:
     cls = tool_of(command)
     options = options_of(cls)
 
-    def call(store: Any, *args: Any, **given: Any) -> Any:
-        given |= dict(zip(parameters(cls), args, strict=False))
-        asked = cls(**{name: given.pop(name) for name in options if name in given})
+    def call(store: Any, *args: Any, **kwargs: Any) -> Any:
+        kwargs |= dict(zip(parameters(cls), args, strict=False))
+        tool = cls(**{name: kwargs.pop(name) for name in options if name in kwargs})
         if isinstance(store, np.ndarray):
-            if given.get("client") is not None:
+            if kwargs.get("client") is not None:
                 raise ArgumentError("a cluster computes only from stores; leave out {client}")
-            return cls.load(cls.arrays)(asked, store, **given)
-        _refuse_of_arrays(asked)
+            return cls.load(cls.arrays)(tool, store, **kwargs)
+        _refuse_of_arrays(tool)
         if cls.runs:
-            return cls.load(cls.runs)(asked, store, **given)
+            return cls.load(cls.runs)(tool, store, **kwargs)
         opened = opened_store(store)
-        before = provide(asked, opened, given)
-        found = compute(asked, opened, **given)
-        found.report.add_steps_before(before)
-        return found
+        before = provide(tool, opened, kwargs)
+        result = compute(tool, opened, **kwargs)
+        result.report.add_steps_before(before)
+        return result
 
     call.__name__ = call.__qualname__ = cls.function
     call.__module__, call.__doc__ = __package__, documentation(cls)
@@ -161,12 +161,12 @@ def function_of(command: str) -> Callable[..., Any]:
     return call if only_stores(cls) else takes_dataarrays(call)
 
 
-def _refuse_of_arrays(asked: Tool) -> None:
-    """Refuse, over a store, options of arrays alone."""
-    own = {name: one for name, one in options_of(type(asked)).items() if one.option.of_arrays}
-    if any(getattr(asked, name) != one.default for name, one in own.items()):
-        names = " and ".join(f"{{{name}}}" for name in own)
-        raise ArgumentError(f"{names} are for arrays; a store's layer has its own")
+def _refuse_of_arrays(tool: Tool) -> None:
+    """Reject options for arrays when the input is a store."""
+    of_arrays = {name: one for name, one in options_of(type(tool)).items() if one.option.of_arrays}
+    if any(getattr(tool, name) != one.default for name, one in of_arrays.items()):
+        names = " and ".join(f"{{{name}}}" for name in of_arrays)
+        raise ArgumentError(f"{names} apply only to arrays; a layer of a store has its own")
 
 
 def __getattr__(name: str) -> Any:

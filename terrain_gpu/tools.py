@@ -36,14 +36,14 @@ TOOLS = {
     "terrain-indices": "hydrology.terrain_indices:TerrainIndices",
     "watershed": "hydrology.watershed:Watershed",
 }
-"""Where the tool of a command is, as module:name."""
+"""The class of each command's tool, as module:name."""
 
 _NAMED = {
     "compute-mst": "minimum_spanning_tree",
     "compute-sssp": "shortest_paths",
     "network": "extract_network",
 }
-"""Functions that are not called like their command."""
+"""Functions whose names differ from those of their commands."""
 
 FUNCTIONS = {_NAMED.get(command, command.replace("-", "_")): command for command in TOOLS}
 """The command of a Python function."""

@@ -32,15 +32,15 @@ except ImportError as error:
 _TOOLS = [tool_of(command) for command in TOOLS]
 
 METHODS = {one.accessor: one.function for one in _TOOLS if one.accessor and not drawn(one)}
-"""Methods of the accessor, and the functions that they are."""
+"""Methods of the accessor, and the functions that they call."""
 
 FEATURES = {one.accessor: one.function for one in _TOOLS if one.accessor and drawn(one)}
-"""Methods that return a GeoDataFrame, and the functions that they are."""
+"""Methods that return a GeoDataFrame, and the functions that they call."""
 
 
 @xarray.register_dataarray_accessor("terrain")
 class TerrainAccessor:
-    """Terrain analysis of a DataArray of heights, or of what the function needs."""
+    """Terrain analysis of a DataArray of elevations, or of what a function needs instead."""
 
     def __init__(self, array: xarray.DataArray) -> None:
         self._array = array
@@ -67,7 +67,7 @@ class TerrainAccessor:
         return found.paths(targets, sources).to_geodataframe()
 
     def corridor(self, sources: PlacesLike, targets: PlacesLike, **how: Any) -> xarray.DataArray:
-        """How much more than the best path the best path through each cell costs.
+        """The cost of the best path through each cell, less that of the best path of all.
 
         Parameters
         ----------
@@ -102,7 +102,7 @@ def _whole_numbers(array: xarray.DataArray) -> xarray.DataArray:
 def _drawing(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """A method that draws features, without the parameter that names a layer.
 
-    A file that is given is written, too.
+    If a file is given, it is written as well.
     """
     signature = inspect.signature(function)
     _, *others = signature.parameters.values()
