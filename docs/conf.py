@@ -136,7 +136,7 @@ def how_to(index: str) -> str:
 
 
 def commands() -> str:
-    """Return the page of all commands, made from what `--help` knows."""
+    """Return the page of all commands, made from what `--help-all` prints."""
     import click
 
     from terrain_gpu.cli.main import group
@@ -145,7 +145,7 @@ def commands() -> str:
         return re.sub(r"([|*<>\[\]_])", r"\\\1", " ".join(words.split()))
 
     text = "# Options of every command\n\n"
-    text += "What `--help` prints. The [reference](../reference.md#commands) says more.\n"
+    text += "What `--help-all` prints. The [reference](../reference.md#commands) says more.\n"
     for name, command in sorted(group.commands.items()):
         context = click.Context(command, info_name=f"terrain-gpu {name}")
         usage = " ".join(command.collect_usage_pieces(context))
@@ -155,12 +155,14 @@ def commands() -> str:
                 text += f"```text\n{paragraph[1:].strip()}\n```\n\n"
             else:
                 text += plain(paragraph) + "\n\n"
-        text += "| option | meaning |\n| --- | --- |\n"
-        for option in command.get_params(context):
-            record = option.get_help_record(context)
-            if record and record[1]:  # STORE needs no words
-                names = record[0].replace("|", "\\|")
-                text += f"| `{names}` | {plain(record[1])} |\n"
+        for title, options in command.sections(context):
+            if options and title != "Help":
+                text += f"{title}:\n\n| option | meaning |\n| --- | --- |\n"
+                for option in options:
+                    names, meaning = option.get_help_record(context)
+                    names = names.replace("|", "\\|")
+                    text += f"| `{names}` | {plain(meaning)} |\n"
+                text += "\n"
     return text
 
 

@@ -17,6 +17,7 @@ import click
 
 from terrain_gpu import __version__
 from terrain_gpu.cli.main import group
+from terrain_gpu.cli.sections import commands_by_group
 from terrain_gpu.paths.cost.formula.presets import PRESETS
 from terrain_gpu.paths.cost.models import MODELS
 from terrain_gpu.tool import as_option, described, spelled
@@ -28,15 +29,6 @@ DESCRIPTION = PLUGIN / "algorithms.json"
 FOLDER = "terrain_gpu_processing"
 """Of the plugin in QGIS: not the name of the library, which the same Python may have, too."""
 
-GROUPS = {
-    "Drainage": (),
-    "Paths": (),
-    "Terrain": (),
-    "Cells and areas": (),
-}  # fmt: skip
-for _tool in map(tool_of, TOOLS):
-    if _tool.group is not None:
-        GROUPS[_tool.group] += (_tool.command,)
 LEFT_OUT = {
     "convert-dataset": "writes a store; algorithms take the raster itself",
     "build-index": "for many runs over one store",
@@ -50,12 +42,17 @@ LEFT_OUT = {
     "map": "shows a store in the browser; QGIS is a map itself",
     "compile": "for whoever installs the program",
     "demo": "for a terminal",
+    "help": "for a terminal",
 }
 """Commands that are no algorithms, and why."""
+GROUPS = {
+    title: [name for name in names if name not in LEFT_OUT]
+    for title, names in commands_by_group().items()
+}
 
 NO_PARAMETERS = {
     "--workers", "--scheduler", "--json", "--verbose", "--quiet", "--version", "--overwrite",
-    "--progress", "--resume", "--build-index", "--statistic",
+    "--progress", "--resume", "--build-index", "--statistic", "--help-all",
 }  # fmt: skip
 """Options for terminals, programs and stores."""
 

@@ -230,8 +230,12 @@ class Tool:
         Names: of the command, of the Python function, and of the method of DataArrays.
     positional
         Options that Python takes by position, though they can be left out.
-    group, title
-        Where QGIS lists it, and under which title; nowhere if None.
+    group
+        Where the list of commands and QGIS show it.
+    short
+        What the list of commands says of it: a few words.
+    title
+        Its title in QGIS, if that is not the name of the command.
     examples
         Command lines.
     operation
@@ -288,7 +292,8 @@ class Tool:
     function: ClassVar[str]
     accessor: ClassVar[str | None] = None
     positional: ClassVar[tuple[str, ...]] = ()
-    group: ClassVar[str | None]
+    group: ClassVar[str]
+    short: ClassVar[str]
     title: ClassVar[str | None] = None
     examples: ClassVar[str] = ""
     operation: ClassVar[str]

@@ -332,7 +332,7 @@ def test_interrupt_a_conversion(new_store, number):
     process = subprocess.Popen(words, cwd=new_store.folder, **pipes)
     wait_for_pause(process)
     out, err = go_on(process, number)
-    assert process.returncode == 1
+    assert process.returncode == 130
     assert (out, err) == ("", "Error: interrupted; finished blocks are kept, --resume continues\n")
     assert not new_store.store.exists()
     assert interrupted_in_the_middle(new_store)
@@ -344,7 +344,7 @@ def test_interrupt_a_spanning_tree(replaced_tree):
     process = fork(replaced_tree.folder, replaced_tree.command, replaced_tree.pause())
     wait_for_pause(process)
     out, err = go_on(process, signal.SIGINT)
-    assert process.returncode == 1
+    assert process.returncode == 130
     assert (out, err) == ("", "Error: interrupted; finished blocks are kept, --resume continues\n")
     assert snapshot(replaced_tree.store / "mst") == old
     assert interrupted_in_the_middle(replaced_tree)
@@ -361,7 +361,7 @@ def test_interrupt_the_export_of_a_spanning_tree(new_tree):
     wait_for_pause(process)
     assert list(folder.glob(".terrain_gpu-*/*"))
     out, err = go_on(process, signal.SIGINT)
-    assert process.returncode == 1
+    assert process.returncode == 130
     assert out == ""
     assert err == "Error: interrupted; layer mst is complete, edges.tif is unchanged\n"
     assert target.read_bytes() == b"the previous file"
@@ -391,7 +391,7 @@ def test_interrupt_an_export(new_store, number):
     out, err = go_on(process, number)
     assert target.read_bytes() == b"the previous file"
     if number != signal.SIGKILL:
-        assert process.returncode == 1
+        assert process.returncode == 130
         assert (out, err) == ("", "Error: interrupted; export.tif is unchanged\n")
         assert set(os.listdir(folder)) == before
     run(folder, words)

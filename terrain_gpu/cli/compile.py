@@ -19,6 +19,7 @@ from ..engine.machine import available_threads
 from ..errors import InputError, OutputError, TerrainError
 from ..plurals import counted
 from . import options
+from .sections import program_command
 
 CHAINS: tuple[dict[str, tuple[str, ...]], ...] = (
     {
@@ -61,7 +62,7 @@ SIDE = 130
 """Of the rasters that commands run over, in cells."""
 
 
-@click.command("compile")
+@program_command("compile", short_help="Compile kernels now rather than in the first run")
 @click.argument("commands", nargs=-1, metavar="[COMMAND]...")
 @click.option(
     "--dtype",

@@ -17,6 +17,7 @@ from .operations import check_arguments
 from .path_files import Files
 from .path_forms import both_ends, cost_by_friction
 from .places import Point, tell_reprojected
+from .sections import program_command
 from .tools import help_of, options_for
 from .working import Given, files_read, store_option
 
@@ -49,7 +50,9 @@ def _refuse_limits(ctx: click.Context, param: click.Parameter, value: str | None
         )
 
 
-@click.command("compute-sssp", help=help_of(FindShortestPaths))
+@program_command(
+    "compute-sssp", short_help=FindShortestPaths.short, help=help_of(FindShortestPaths)
+)
 @click.argument("store", metavar="STORE|RASTER")
 @declared(
     *("sources", "source_edge", "cost", "friction", "barriers", "parameters", "reverse"),

@@ -10,6 +10,7 @@ from ..arguments import RoundedType
 from ..engine.plan import format_size
 from ..grid.neighbours import ENCODINGS
 from . import options
+from .sections import program_command
 
 
 class Number(click.ParamType):
@@ -26,7 +27,7 @@ class Number(click.ParamType):
         self.fail(f"{value!r} is not a number", param, ctx)
 
 
-@click.command("convert-dataset")
+@program_command("convert-dataset", short_help="Convert rasters into a store")
 @click.argument("inputs", nargs=-1, metavar="INPUT...")
 @click.argument("store", metavar="STORE")
 @options.layer_option

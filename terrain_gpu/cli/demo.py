@@ -9,13 +9,14 @@ import click
 from ..errors import InputError, OutputError, TerrainError
 from ..tools import tool_of
 from . import options
+from .sections import program_command
 
 SAMPLE = "jacksboro.tif"
 FROM, TO = "-84.12,36.48", "-84.37,36.70"
 """The ends of the path, in the valley and in the mountains."""
 
 
-@click.command("demo")
+@program_command("demo", short_help="Run the main commands on the bundled sample")
 @click.argument("folder", default="demo-output", metavar="[FOLDER]")
 @options.overwrite_option
 @options.verbosity_options

@@ -9,9 +9,10 @@ import click
 from ..arguments import FlowEncoding
 from ..engine.plan import format_size
 from . import options
+from .sections import program_command
 
 
-@click.command("export")
+@program_command("export", short_help="Write a layer as a GeoTIFF")
 @click.argument("store", metavar="STORE")
 @click.argument("path", metavar="OUT.tif|.zarr")
 @options.layer_option

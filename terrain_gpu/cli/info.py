@@ -10,9 +10,10 @@ from ..engine.plan import format_size
 from ..grid import wkt_name
 from ..plurals import counted
 from . import options
+from .sections import program_command
 
 
-@click.command("info")
+@program_command("info", short_help="Describe a store")
 @click.argument("store", metavar="STORE")
 @options.json_option
 @options.verbosity_options

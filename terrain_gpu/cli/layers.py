@@ -8,11 +8,12 @@ import click
 
 from ..engine.plan import format_size
 from . import options
+from .sections import program_command
 
 ACTIONS = ("rename", "remove")
 
 
-@click.command("layers")
+@program_command("layers", short_help="List, rename or remove layers")
 @click.argument("store", metavar="STORE")
 @click.argument("words", metavar="[rename OLD NEW | remove NAME...]", nargs=-1)
 @click.option(

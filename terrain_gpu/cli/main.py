@@ -4,26 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
 from importlib import import_module
+from itertools import chain
 
 import click
 
 from ..tools import TOOLS, tool_of
 from . import options
+from .sections import GROUPS, Group
 
-COMMANDS = (
-    "convert-dataset",
-    "compute-sssp",
-    "query-index",
-    "info",
-    "layers",
-    "overviews",
-    "export",
-    "verify",
-    "plan",
-    "map",
-    "compile",
-    "demo",
-)
+COMMANDS = *chain.from_iterable(GROUPS.values()), "compute-sssp"
 """Files with a click command."""
 
 
@@ -65,7 +54,7 @@ def _command(name: str) -> click.Command:
     return found
 
 
-@click.group(invoke_without_command=True, commands=Commands())
+@click.group(invoke_without_command=True, commands=Commands(), cls=Group)
 @options.version_option
 @click.pass_context
 def group(context: click.Context) -> None:

@@ -9,9 +9,10 @@ from threading import Thread
 import click
 
 from . import options
+from .sections import program_command
 
 
-@click.command("map")
+@program_command("map", short_help="Show a store as a map in the browser")
 @click.argument("store", metavar="STORE")
 @click.option(
     "--port",

@@ -11,6 +11,7 @@ import click
 
 from . import options
 from .places import naming, refuse_shared_files, tell_reprojected
+from .sections import program_command
 from .working import Given, files_read, store_option, warn_if_empty
 
 if TYPE_CHECKING:
@@ -302,7 +303,10 @@ def files_of(operation: Any) -> click.Command:
 def _command(operation: Any, command: Any, decorators: list[Any], metavar: str) -> click.Command:
     """The command, with the options that all have."""
     command.__doc__ = operation.HELP
-    first = click.command(operation.NAME), click.argument("store", metavar=metavar)
+    first = (
+        program_command(operation.NAME, short_help=operation.SHORT),
+        click.argument("store", metavar=metavar),
+    )
     last = [options.overwrite_option, options.progress_option]
     last += [options.json_option, options.verbosity_options]
     last += [options.version_option] if operation.PROGRAM else []

@@ -479,6 +479,10 @@ def write_json(text: str, json_target: str | None) -> None:
             ) from error
 
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, SIGTERM or a cancelled run: the one that shells use for Ctrl-C."""
+
+
 class Interrupted(BaseException):
     """Ctrl-C or SIGTERM. Not a KeyboardInterrupt: click prints its own lines for that."""
 
@@ -515,7 +519,7 @@ def run(command: click.Command) -> None:
 
 
 def run_body(body: Callable[[], Any]) -> None:
-    """Call it as a program and exit: one-line errors; code 0, 2 (bad input) or 1 (else)."""
+    """Call it as a program and exit: one-line errors; code 0, 2 (bad input), 130 or 1 (else)."""
     leave_out_unused()
     prepare()
     logging.getLogger(NAME).addHandler(log_handler())
@@ -561,7 +565,7 @@ def _guarded(body: Callable[[], Any]) -> int:
     except TerrainError as error:
         return _fail(error, str(error), error.exit_code)
     except (KeyboardInterrupt, click.Abort, Interrupted) as error:
-        return _fail(error, "; ".join(("interrupted", *map(str, error.args))), 1)
+        return _fail(error, "; ".join(("interrupted", *map(str, error.args))), INTERRUPTED)
     except BrokenPipeError:  # the reader of our output is gone
         return 1
     except OSError as error:

@@ -8,9 +8,10 @@ import click
 
 from ..arguments import Resampling
 from . import options
+from .sections import program_command
 
 
-@click.command("overviews")
+@program_command("overviews", short_help="Build overviews for zooming out")
 @click.argument("store", metavar="STORE")
 @click.option(
     "--layer",

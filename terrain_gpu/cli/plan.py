@@ -32,6 +32,7 @@ from . import options
 from .path_forms import CostType, name_frictions
 from .plan_paths import PlannedPaths
 from .purposes import COMMANDS, PURPOSES, UNPLANNED
+from .sections import program_command
 
 if TYPE_CHECKING:
     from ..engine.plan import StreamPlan
@@ -118,7 +119,7 @@ class Purpose(click.Choice[str]):
         return super().convert(value, param, ctx)
 
 
-@click.command("plan")
+@program_command("plan", short_help="Predict memory, time and bytes of a run")
 @click.argument("what", metavar="STORE|ROWSxCOLS")
 @click.option(
     "--dtype", metavar="TYPE", help="Data type of the cells.  [default: the store's, else float32]"

@@ -11,6 +11,7 @@ import click
 from ..plurals import counted
 from . import options
 from .places import Place, Point, naming, refuse_shared_files
+from .sections import program_command
 
 if TYPE_CHECKING:
     from ..grid import GridSpec
@@ -21,7 +22,7 @@ SHOWN = 1000
 """Without a table, costs of at most this many pairs are in the report."""
 
 
-@click.command("query-index")
+@program_command("query-index", short_help="Compute least costs between pairs of places")
 @click.argument("store", metavar="STORE")
 @options.all_of(
     [

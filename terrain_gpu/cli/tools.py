@@ -76,6 +76,7 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
         NAME=cls.command,
         FUNCTION=cls.function,
         HELP=help_of(cls),
+        SHORT=cls.short,
         OPTIONS=[option for one in tool_options.values() for option in options_for(one)],
         ON_GPU=cls.gpu is not None,
         ON_GPUS=cls.gpu not in (None, "one"),

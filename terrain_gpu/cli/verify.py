@@ -25,6 +25,7 @@ from ..spanning_tree import LAYER as TREE
 from ..tool import Tool
 from ..tools import TOOLS, tool_of
 from . import options
+from .sections import program_command
 from .stored import Check, accepted_now, of_data, of_levels
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ LINES = (".geojson", ".gpkg", ".parquet", ".fgb")
 """How files of lines end."""
 
 
-@click.command("verify")
+@program_command("verify", short_help="Verify results and data of a store")
 @click.argument("store", metavar="STORE")
 @click.option(
     "--data",

@@ -71,6 +71,7 @@ class MinimumSpanningTree(Tool):
 
     command, function, accessor = "compute-mst", "minimum_spanning_tree", "spanning_tree"
     group = "Terrain"
+    short = "Compute the minimum spanning forest"
     title = "Minimum spanning tree"
     examples = """
     compute-mst dem.zarr

@@ -100,7 +100,7 @@ def test_cancel(world):
         process.stdin.write("something else\n cancel \n")
         process.stdin.flush()
         _, err = go_on(process, signal.SIGCONT)
-    assert process.returncode == 1, err
+    assert process.returncode == 130, err
     last = err.splitlines()[-1]
     assert last == "Error: interrupted; finished blocks are kept, --resume continues"
     done = subprocess.run(

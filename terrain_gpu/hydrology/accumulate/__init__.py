@@ -74,7 +74,8 @@ class TreeAccumulation(Tool):
 
     command = function = accessor = "accumulate"
     positional = ("outlets",)
-    group = "Drainage"
+    group = "Hydrology"
+    short = "Count or sum what drains along the spanning forest"
     style = "accumulation"
     result = "Accumulation"
     examples = """

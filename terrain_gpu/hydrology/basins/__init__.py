@@ -48,7 +48,8 @@ class Basins(Tool):
     )
 
     command = function = accessor = "basins"
-    group = "Drainage"
+    group = "Hydrology"
+    short = "Label drainage basins"
     style = "labels"
     examples = """
     terrain-gpu basins dem.zarr --table basins.csv

@@ -84,7 +84,8 @@ class Breach(Tool):
     )
 
     command = function = accessor = "breach"
-    group = "Drainage"
+    group = "Hydrology"
+    short = "Cut channels through the rims of depressions"
     examples = """
     terrain-gpu breach dem.tif -o breached.tif
     terrain-gpu breach dem.zarr --max-depth 5 --lines cuts.gpkg

@@ -61,7 +61,8 @@ class Burn(Tool):
     into: str = writes(default=LAYER, help="Layer to write the burned elevations to.")
 
     command = function = accessor = "burn"
-    group = "Drainage"
+    group = "Hydrology"
+    short = "Lower the cells of streams before routing"
     examples = """
     terrain-gpu burn dem.tif --streams rivers.gpkg --depth 10 -o burned.tif
     terrain-gpu flow-direction dem.zarr --burn rivers.gpkg --burn-depth 10

@@ -96,7 +96,8 @@ class Depressions(Tool):
     )
 
     command = function = accessor = "depressions"
-    group = "Drainage"
+    group = "Hydrology"
+    short = "Measure depressions and where they spill to"
     style = "labels"
     examples = """
     terrain-gpu depressions dem.zarr --min-depth 1 --table depressions.csv

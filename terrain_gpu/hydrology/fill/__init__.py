@@ -89,7 +89,8 @@ class Fill(Tool):
     )
 
     command = function = accessor = "fill"
-    group = "Drainage"
+    group = "Hydrology"
+    short = "Fill depressions"
     examples = """
     terrain-gpu fill dem.zarr
     terrain-gpu fill dem.tif --epsilon -o filled.tif

@@ -86,7 +86,8 @@ class FillSpillMerge(Tool):
     )
 
     command, function, accessor = "fill-spill-merge", "fill_spill_merge", "fill_spill_merge"
-    group = "Drainage"
+    group = "Hydrology"
+    short = "Find where the water of a rain comes to rest"
     title = "Fill, spill, merge"
     style = "distance"
     examples = """

@@ -115,7 +115,8 @@ class FlowAccumulation(Tool):
     )
 
     command, function, accessor = "flow-accumulation", "flow_accumulation", "flow_accumulation"
-    group = "Drainage"
+    group = "Hydrology"
+    short = "Count or sum what drains through each cell"
     style = "accumulation"
     examples = """
     terrain-gpu flow-accumulation dem.zarr --areas

@@ -134,7 +134,8 @@ class FlowDirection(Tool):
 
     command, function, accessor = "flow-direction", "flow_direction", "flow_direction"
     positional = ("outlets",)
-    group = "Drainage"
+    group = "Hydrology"
+    short = "Compute D8 flow directions"
     style = "directions"
     examples = """
     terrain-gpu flow-direction dem.zarr

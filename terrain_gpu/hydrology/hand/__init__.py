@@ -95,7 +95,8 @@ class Hand(Tool):
 
     command = function = accessor = "hand"
     positional = ("threshold",)
-    group = "Drainage"
+    group = "Hydrology"
+    short = "Compute the height above the nearest drainage (HAND)"
     title = "Height above nearest drainage"
     style = "distance"
     examples = """

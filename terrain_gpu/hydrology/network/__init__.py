@@ -67,7 +67,8 @@ class ExtractNetwork(Tool):
 
     command, function, accessor = "network", "extract_network", "network"
     positional = ("path",)
-    group = "Drainage"
+    group = "Hydrology"
+    short = "Write the main lines of the spanning forest"
     title = "Spanning tree as lines"
     examples = """
     terrain-gpu network dem.zarr lines.gpkg --min-length 5000

@@ -137,7 +137,8 @@ class FindStreams(Tool):
     )
 
     command = function = accessor = "streams"
-    group = "Drainage"
+    group = "Hydrology"
+    short = "Find streams, their orders and their lines"
     result = "Streams"
     examples = """
     terrain-gpu streams dem.zarr --threshold 1000

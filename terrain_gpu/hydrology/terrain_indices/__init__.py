@@ -72,6 +72,7 @@ class TerrainIndices(Tool):
 
     command, function, accessor = "terrain-indices", "terrain_indices", "indices"
     group = "Terrain"
+    short = "Compute TWI, stream power and the LS factor"
     examples = """
     terrain-gpu terrain-indices dem.zarr --twi twi --spi spi --ls ls
     terrain-gpu terrain-indices dem.tif --twi twi -o twi.tif

@@ -119,7 +119,8 @@ class Watershed(Tool):
 
     command = function = accessor = "watershed"
     positional = ("pour_points",)
-    group = "Drainage"
+    group = "Hydrology"
+    short = "Label the watersheds of pour points"
     style = "labels"
     examples = """
     terrain-gpu watershed dem.zarr --pour-points gauges.gpkg --snap 200

@@ -137,7 +137,8 @@ class LeastCostCorridor(Tool):
 
     command = function = "corridor"
     positional = ("distances",)
-    group = "Paths"
+    group = "Cost distance and paths"
+    short = "Compute the least-cost corridor between two places"
     style = "distance"
     examples = """
     terrain-gpu corridor dem.tif --sources a.gpkg --targets b.gpkg \\

@@ -148,7 +148,8 @@ class FindShortestPaths(Tool):
     )
 
     command, function, accessor = "compute-sssp", "shortest_paths", "cost_distance"
-    group = "Paths"
+    group = "Cost distance and paths"
+    short = "Compute cost distance and least-cost paths"
     title = "Cost distance"
     style = "distance"
     first = "data"

@@ -151,7 +151,8 @@ class ComputeCostMatrix(Tool):
     command, function = "cost-matrix", "cost_matrix"
     first = "data"
     positional = ("targets",)
-    group = "Paths"
+    group = "Cost distance and paths"
+    short = "Tabulate least costs from many sources to many targets"
     examples = """
     terrain-gpu cost-matrix dem.zarr --sources villages.gpkg \\
         --targets clinics.gpkg --cost tobler -o seconds.csv

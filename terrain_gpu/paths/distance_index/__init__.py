@@ -87,7 +87,8 @@ class BuildIndex(Tool):
 
     command, function = "build-index", "build_index"
     first = "data"
-    group = None
+    group = "Cost distance and paths"
+    short = "Build an index for queries of least costs"
     examples = """
     terrain-gpu build-index dem.zarr --cost tobler
     terrain-gpu query-index dem.zarr --from -84.2,36.5 --to -84.1,36.6

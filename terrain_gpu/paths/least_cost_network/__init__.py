@@ -162,7 +162,8 @@ class LeastCostNetwork(Tool):
     command, function = "least-cost-network", "least_cost_network"
     accessor = "least_cost_network"
     positional = ("output",)
-    group = "Paths"
+    group = "Cost distance and paths"
+    short = "Join places by least-cost paths"
     examples = """
     terrain-gpu least-cost-network dem.tif --sources towns.gpkg --cost surface \\
         -o roads.gpkg

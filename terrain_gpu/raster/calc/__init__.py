@@ -80,6 +80,7 @@ class Calc(Tool):
 
     command = function = accessor = "calc"
     group = "Cells and areas"
+    short = "Compute a layer with a formula of others"
     title = "Cell by cell"
     examples = """
     terrain-gpu calc dem.zarr "distance + other" --into total

@@ -120,6 +120,7 @@ class DrawContours(Tool):
     command = function = accessor = "contours"
     positional = ("path",)
     group = "Terrain"
+    short = "Write contour lines, or areas between breaks"
     examples = """
     terrain-gpu contours dem.zarr contours.gpkg --interval 10
     terrain-gpu contours dem.zarr hours.gpkg --layer distance --polygons \\

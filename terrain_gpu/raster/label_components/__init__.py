@@ -66,6 +66,7 @@ class LabelComponents(Tool):
 
     command, function, accessor = "label-components", "label_components", "components"
     group = "Cells and areas"
+    short = "Label connected cells that meet a condition"
     style = "labels"
     examples = """
     terrain-gpu label-components dem.zarr --where "elevation > 0" --table land.csv

@@ -70,6 +70,7 @@ class DrawPolygons(Tool):
     command = function = accessor = "polygons"
     positional = ("path",)
     group = "Cells and areas"
+    short = "Write areas of equal labels as polygons"
     examples = """
     terrain-gpu polygons dem.zarr basins.gpkg --layer basins
     terrain-gpu polygons landcover.tif landcover.gpkg

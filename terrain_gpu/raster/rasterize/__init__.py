@@ -73,6 +73,7 @@ class Rasterize(Tool):
 
     command = function = accessor = "rasterize"
     group = "Cells and areas"
+    short = "Write features into a layer"
     examples = """
     terrain-gpu rasterize dem.zarr --features rivers.gpkg --into rivers
     compute-sssp dem.zarr --source 1,2 --barriers rivers --no-corner-cutting

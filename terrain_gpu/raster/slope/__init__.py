@@ -40,6 +40,7 @@ class Slope(Tool):
 
     command = function = accessor = "slope"
     group = "Terrain"
+    short = "Compute slope and aspect by Horn's method"
     examples = """
     terrain-gpu slope dem.zarr
     terrain-gpu slope dem.zarr --aspect aspect -o slope.tif

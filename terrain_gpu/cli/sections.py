@@ -1,0 +1,129 @@
+"""How `--help` shows commands and options: in sections, and in full with `--help-all`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import click
+
+from ..tools import TOOLS, tool_of
+
+GROUPS = {
+    "Rasters and stores": ("convert-dataset", "info", "layers", "overviews", "export", "verify"),
+    "Hydrology": (),
+    "Cost distance and paths": ("compute-sssp", "least-cost-network", "query-index"),
+    "Terrain": (),
+    "Cells and areas": (),
+    "Plan, map and program": ("plan", "map", "compile", "demo", "help"),
+}  # fmt: skip
+"""Commands that are not tools, by the section of the list of commands; tools name theirs."""
+
+PATHS = {
+    "Sources and targets": (
+        "source", "source_rowcol", "sources", "source_edge", "target", "target_rowcol", "targets",
+        "pairs", "id_field", "target_id_field", "cost_field", "outside", "nodata", "snap",
+    ),
+    "Cost of a step": (
+        "cost", "friction", "barriers", "parameters", "reverse", "max_slope", "vertical_factor",
+        "no_corner_cutting", "connectivity", "metric", "wrap",
+    ),
+    "Limits": ("max_cost", "max_cost_field", "stop_at_targets", "nearest"),
+}  # fmt: skip
+"""Further sections of commands that compute costs of paths."""
+
+OUTPUT = (
+    "into", "output", "dtype", "backlink", "allocation", "all_ties", "path", "paths", "lines",
+    "table", "cog", "compress", "encoding", "kept", "overwrite",
+)  # fmt: skip
+RESOURCES = (
+    "memory_limit", "threads", "workers", "scheduler", "backend", "device", "gpu_memory_limit",
+    "compress_layers", "scratch",
+)  # fmt: skip
+RUN = "verify", "resume", "progress", "json_target", "quiet", "verbose", "version"
+IN_FULL = {"Resources": RESOURCES, "Run and messages": RUN}
+"""Sections that only `--help-all` describes."""
+
+
+class Command(click.Command):
+    """A command whose help has sections; that of `--help` only names what all commands share."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.context_settings = {"help_option_names": ["-h", "--help"], **self.context_settings}
+        self.params.append(_help_all)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        folded = []
+        for title, parameters in self.sections(ctx):
+            if title in IN_FULL and not ctx.meta.get(_IN_FULL):
+                folded += [max(one.opts, key=len) for one in parameters]
+            elif records := [record for one in parameters if (record := one.get_help_record(ctx))]:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+        if folded:
+            with formatter.section("More options (see --help-all)"):
+                formatter.write_text(", ".join(folded))
+
+    def sections(self, ctx: click.Context) -> Iterator[tuple[str, list[click.Option]]]:
+        """Options by section; those of the command alone are "Options"."""
+        parameters = self.get_params(ctx)
+        named = {"Options": (), "Output": OUTPUT, **IN_FULL, "Help": ("help_all", "help")}
+        if any(one.name == "reverse" for one in parameters):  # `plan` has fewer: of other meanings
+            named = PATHS | named
+        section_of = {name: title for title, names in named.items() for name in names}
+        by_section: dict[str, list[click.Option]] = defaultdict(list)
+        for one in parameters:
+            if isinstance(one, click.Option):
+                name = "help" if "--help" in one.opts else str(one.name)
+                by_section[section_of.get(name, "Options")].append(one)
+        for title in named:
+            yield title, by_section[title]
+
+
+_IN_FULL = f"{__name__}.in_full"
+
+
+def _show_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        ctx.meta[_IN_FULL] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+
+_help_all = click.Option(
+    ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all,
+    help="Show all options and exit.",
+)  # fmt: skip
+
+program_command = partial(click.command, cls=Command)
+"""Decorates the function of a command of the program."""
+
+
+class Group(click.Group):
+    """Commands, listed in sections."""
+
+    command_class = Command
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.context_settings = {"help_option_names": ["-h", "--help"], **self.context_settings}
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, names in commands_by_group().items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self._short(ctx, name)) for name in names])
+
+    def _short(self, ctx: click.Context, name: str) -> str:
+        command = self.get_command(ctx, name)
+        return "" if command is None else command.get_short_help_str(limit=80)
+
+
+def commands_by_group() -> dict[str, list[str]]:
+    """The names of all commands, by the section of the list of commands."""
+    names = {title: list(names) for title, names in GROUPS.items()}
+    for tool in map(tool_of, TOOLS):
+        names[tool.group].append(tool.command)
+    return names
