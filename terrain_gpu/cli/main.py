@@ -10,7 +10,7 @@ import click
 
 from ..tools import TOOLS, tool_of
 from . import options
-from .sections import GROUPS, Group
+from .sections import GROUPS, CommandGroup
 
 COMMANDS = *chain.from_iterable(GROUPS.values()), "compute-sssp"
 """Files with a click command."""
@@ -54,7 +54,7 @@ def _command(name: str) -> click.Command:
     return found
 
 
-@click.group(invoke_without_command=True, commands=Commands(), cls=Group)
+@click.group(invoke_without_command=True, commands=Commands(), cls=CommandGroup)
 @options.version_option
 @click.pass_context
 def group(context: click.Context) -> None:

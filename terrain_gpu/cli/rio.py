@@ -6,8 +6,10 @@ import logging
 
 import click
 
+from .sections import CommandGroup
 
-class Plugin(click.Group):
+
+class Plugin(CommandGroup):
     """The commands of `terrain-gpu`, imported when one is asked for: every `rio` loads plugins."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -76,7 +76,7 @@ class Command(click.Command):
         section_of = {name: title for title, names in named.items() for name in names}
         by_section: dict[str, list[click.Option]] = defaultdict(list)
         for one in parameters:
-            if isinstance(one, click.Option):
+            if isinstance(one, click.Option) and not one.hidden:
                 name = "help" if "--help" in one.opts else str(one.name)
                 by_section[section_of.get(name, "Options")].append(one)
         for title in named:
@@ -102,7 +102,7 @@ program_command = partial(click.command, cls=Command)
 """Decorates the function of a command of the program."""
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """Commands, listed in sections."""
 
     command_class = Command
