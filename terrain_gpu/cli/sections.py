@@ -43,6 +43,7 @@ RESOURCES = (
     "compress_layers", "scratch",
 )  # fmt: skip
 RUN = "verify", "resume", "progress", "json_target", "quiet", "verbose", "version"
+HELP = ["-h", "--help"]
 IN_FULL = {"Resources": RESOURCES, "Run and messages": RUN}
 """Sections that only `--help-all` describes."""
 
@@ -52,8 +53,10 @@ class Command(click.Command):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self.context_settings = {"help_option_names": ["-h", "--help"], **self.context_settings}
         self.params.append(_help_all)
+
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:
+        return HELP
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         folded = []
@@ -107,9 +110,8 @@ class CommandGroup(click.Group):
 
     command_class = Command
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        self.context_settings = {"help_option_names": ["-h", "--help"], **self.context_settings}
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:
+        return HELP
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, names in commands_by_group().items():
