@@ -311,7 +311,7 @@ def test_interrupt_shortest_paths(new_paths):
     process = fork(new_paths.folder, new_paths.command, new_paths.pause())
     wait_for_pause(process)
     out, err = go_on(process, signal.SIGINT)
-    assert (process.returncode, out) == (1, "")
+    assert (process.returncode, out) == (130, "")
     assert err == "Error: interrupted; finished work is kept, --resume continues\n"
     assert TileStore.open(new_paths.store).layers == ["elevation"]
     assert interrupted_in_the_middle(new_paths)
