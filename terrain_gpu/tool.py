@@ -340,7 +340,14 @@ class Tool:
     @staticmethod
     def summary(result: Any) -> str:
         """What the command says of its result."""
-        return f"{result.report.valid_cells:,} of {result.report.cells:,} cells with a value"
+        from .grid.units import range_of  # which --help does not need
+
+        layers, report = result.layers, result.report
+        ranges = {name: range_of(layer) for name, layer in layers.items()}
+        told = [f", {name} {text}" for name, text in ranges.items() if text]
+        if len(layers) == 1:
+            told = [f", {text}" for text in ranges.values() if text]
+        return f"{report.valid_cells:,} of {report.cells:,} cells valid{''.join(told)}"
 
     @staticmethod
     def refuse_output(output: str | None) -> None:

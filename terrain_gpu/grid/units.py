@@ -73,6 +73,22 @@ def scale_of(layer: Any) -> tuple[Any, Any]:
     return attributes.get("scale_factor", 1.0), attributes.get("add_offset", 0.0)
 
 
+def range_of(layer: Any) -> str:
+    """The least and the greatest of a layer's cells in its unit; "" if it has no valid cell."""
+    least, greatest = layer.info.get("min"), layer.info.get("max")
+    if least is None or greatest is None:
+        return ""
+    factor, offset = scale_of(layer)
+    if (factor, offset) == (1, 0):
+        factor, offset = 1, 0  # integers stay integers
+    ends = sorted(value * factor + offset for value in (least, greatest))
+    unit = scaled_unit_of(layer)
+    if unit == "m2" and ends[1] >= 1e6:
+        ends, unit = [end / 1e6 for end in ends], "km2"
+    low, high = (f"{end:,}" if isinstance(end, int) else f"{end:.6g}" for end in ends)
+    return f"{low} to {high} {unit}".rstrip()
+
+
 def meaning_of(layer: Any) -> dict[str, Any]:
     """Unit, scale and offset of a layer's cells; None, 1 and 0 if not recorded."""
     factor, offset = scale_of(layer)

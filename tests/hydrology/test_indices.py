@@ -190,7 +190,7 @@ def test_from_a_raster(tmp_path, monkeypatch, capsys):
     with rasterio.open("dem.tif", "w", **profile, **place) as file:
         file.write(z, 1)
     assert call("terrain-indices dem.tif --twi twi -o twi.tif") == 0
-    assert "8,624 of 9,000 cells with a value" in capsys.readouterr().out
+    assert "8,624 of 9,000 cells valid" in capsys.readouterr().out
     assert call("convert-dataset dem.tif s.zarr") == 0
     assert call("terrain-indices s.zarr --twi twi --ls ls --verify") == 0
     assert {"slope", "flow_accumulation", "twi", "ls"} < set(TileStore.open(Path("s.zarr")).layers)

@@ -474,7 +474,7 @@ def test_the_command(store, capfd):
     ]
     code, out, _ = call(capfd, words)
     assert code == 0
-    assert "layer band, 6,299 of 6,300 cells with a value" in out
+    assert "layer band, 6,299 of 6,300 cells valid" in out
     report = json.loads(Path("r.json").read_text())
     assert report["settings"]["calc_of"] == "elevation > 3 and elevation < 9"
     for more, words in (
