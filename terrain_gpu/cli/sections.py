@@ -14,7 +14,7 @@ from ..tools import TOOLS, tool_of
 GROUPS = {
     "Rasters and stores": ("convert-dataset", "info", "layers", "overviews", "export", "verify"),
     "Hydrology": (),
-    "Cost distance and paths": ("compute-sssp", "least-cost-network", "query-index"),
+    "Cost distance and paths": ("query-index",),
     "Terrain": (),
     "Cells and areas": (),
     "Plan, map and program": ("plan", "map", "compile", "demo", "help"),
