@@ -340,14 +340,13 @@ class Tool:
     @staticmethod
     def summary(result: Any) -> str:
         """What the command says of its result."""
-        from .grid.units import range_of  # which --help does not need
-
         layers, report = result.layers, result.report
-        ranges = {name: range_of(layer) for name, layer in layers.items()}
-        told = [f", {name} {text}" for name, text in ranges.items() if text]
-        if len(layers) == 1:
-            told = [f", {text}" for text in ranges.values() if text]
-        return f"{report.valid_cells:,} of {report.cells:,} cells valid{''.join(told)}"
+        ranges = [
+            f", {name} {layer.value_range}" if len(layers) > 1 else f", {layer.value_range}"
+            for name, layer in layers.items()
+            if layer.value_range
+        ]
+        return f"{report.valid_cells:,} of {report.cells:,} cells valid{''.join(ranges)}"
 
     @staticmethod
     def refuse_output(output: str | None) -> None:

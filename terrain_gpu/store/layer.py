@@ -226,6 +226,11 @@ class Layer(Described):
             "compress": self.compress,
         }
 
+    @property
+    def value_range(self) -> str:
+        """The least and the greatest value in its unit; "" if it has no valid cell."""
+        return units.range_of(self)
+
     def describe(self) -> dict[str, Any]:
         """Describe the layer as plain JSON. Statistics were recorded when it was written."""
         recorded = self.info

@@ -157,7 +157,7 @@ def outlets_digest(cells: np.ndarray, cols: int) -> str:
     return hashlib.sha256(np.ascontiguousarray(cells_by_row).tobytes()).hexdigest()
 
 
-class _BlockPaths(NamedTuple):
+class _TreePaths(NamedTuple):
     """The flow paths of a block that continue in other blocks or come from there.
 
     Attributes
@@ -287,7 +287,7 @@ class _BlockDrainage(NamedTuple):
         into = np.flatnonzero(entered)
         top = np.empty(leave, key)
         crossing_edges(cells, corner, codes, leaving, top, number)
-        paths = _BlockPaths(
+        paths = _TreePaths(
             self._globally(at, leaving),
             over,
             top,
@@ -371,7 +371,7 @@ class _DrainageChecker:
         (self._plan,) = plan_passes(
             forest, self.codes, None, limits, outlets=self.most, voids=floods is not None
         )
-        self._paths: GatheredParts[_BlockPaths] = GatheredParts(
+        self._paths: GatheredParts[_TreePaths] = GatheredParts(
             self._plan, _WAY_BYTES, self.codes, BETWEEN, ways_between(blocks)
         )
         if floods is not None:
@@ -408,7 +408,7 @@ class _DrainageChecker:
         )
         columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
         del parts, based
-        joined = _BlockPaths(*columns)
+        joined = _TreePaths(*columns)
         entered = np.argsort(joined.entered)
         # Each target is among `entered`, since its block read the same codes around itself.
         at = entered[np.searchsorted(joined.entered, joined.target, sorter=entered)]
