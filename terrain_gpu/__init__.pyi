@@ -2978,7 +2978,7 @@ def streams(
       flows in, if several links have it, else that;
     - shreve (Shreve 1966): the number of heads upstream;
     - horton (Horton 1945): as strahler, but a stream keeps its order up to its head. At a junction
-    it continues along the link of the greatest Strahler order; of several, the main one;
+      it continues along the link of the greatest Strahler order; of several, the main one;
     - hack (Hack 1957, Gravelius): 1 along main links from an outlet up to a head; one more than the
       link that it flows into on others;
     - topological: the number of links down to the outlet, itself included;
@@ -2992,7 +2992,7 @@ def streams(
     cell, an outlet at which links end, has none. Its attributes are
 
     - id: its number; downstream: the link that it flows into, 0 at outlets; outlet: the last link
-    downstream;
+      downstream;
     - start, end: ids (row * columns + column) of the cells at which its line begins and ends;
       cells: the number of its own cells, without the next junction;
     - length: of the line, in map units, or in metres for a geographic CRS; sinuosity: length by the
