@@ -68,7 +68,7 @@ plan {store} --for mst
 """
 ALONE = {"export", "query-index", "info", "layers", "plan"}
 """Commands that do not use workers."""
-ELSEWHERE = {"compile", "demo", "map"}
+ELSEWHERE = {"compile", "demo", "help", "map"}
 """Commands without a store, or that write nothing."""
 UNLIKE = {"out: layers.json"}
 """Files that tell times and places."""

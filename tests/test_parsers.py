@@ -411,7 +411,7 @@ def test_options_of_all_commands(folder, monkeypatch):
         (where / name).touch()
     (where / "e.geojson").write_text('{"type": "FeatureCollection", "features": []}')
     lines = [shlex.split(line) for line in LINES.strip().splitlines()]
-    assert {line[0] for line in lines} == {*group.commands} - {"compile", "demo", "map"}
+    assert {line[0] for line in lines} == {*group.commands} - {"compile", "demo", "help", "map"}
 
     @settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
     @given(st.data())

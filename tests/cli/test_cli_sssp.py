@@ -52,7 +52,7 @@ OPTIONS = (
     "targets id-field target-id-field cost-field outside nodata snap stop-at-targets "
     "output dtype cog compress backlink allocation all-ties path layer into store memory-limit "
     "threads backend device gpu-memory-limit workers scheduler method build-index verify "
-    "compress-layers resume scratch overwrite progress json quiet verbose version help"
+    "compress-layers resume scratch overwrite progress json quiet verbose version help help-all"
 )
 
 
@@ -190,11 +190,12 @@ def layer(name: str) -> np.ndarray:
 
 @pytest.mark.parametrize("name", ["compute-sssp", "terrain-gpu compute-sssp"])
 def test_help(name):
-    done = spawn(f"{name} --help")
+    done = spawn(f"{name} --help-all")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"Usage: {name} [OPTIONS] STORE|RASTER\n")
     assert max(map(len, done.stdout.splitlines())) <= 80
-    assert re.findall(r"^  (?:-\w, )?--([a-z-]+)", done.stdout, re.M) == OPTIONS.split()
+    shown = re.findall(r"^  (?:-\w, )?--([a-z-]+)", done.stdout, re.M)
+    assert sorted(shown) == sorted(OPTIONS.split())
     assert spawn("compute-sssp --version").stdout == f"terrain_gpu {terrain_gpu.__version__}\n"
 
 

@@ -694,7 +694,17 @@ def test_what_has_not_been_measured_has_no_forecast():
 
 def test_commands_have_a_plan_or_say_why_not(tmp_path):
     of = {COMMANDS.get(purpose, purpose) for purpose in PURPOSES}
-    others = {"compile", "convert-dataset", "demo", "info", "layers", "map", "plan", "verify"}
+    others = {
+        "compile",
+        "convert-dataset",
+        "demo",
+        "help",
+        "info",
+        "layers",
+        "map",
+        "plan",
+        "verify",
+    }
     assert of | UNPLANNED.keys() | others == set(group.list_commands(Context(group)))
     assert not of & UNPLANNED.keys()
     for purpose, why in UNPLANNED.items():
