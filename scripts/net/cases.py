@@ -118,6 +118,7 @@ network dem.tif out/lines.geojson --min-length 300
 polygons landcover.tif out/polygons.geojson
 contours dem.tif out/contours.geojson --interval 50
 - demo out/demo
+- help slope
 - compile slope --dtype int16
 - map --help
 """,
