@@ -52,7 +52,7 @@ GROUPS = {
 
 NO_PARAMETERS = {
     "--workers", "--scheduler", "--json", "--verbose", "--quiet", "--version", "--overwrite",
-    "--progress", "--resume", "--build-index", "--statistic", "--help-all",
+    "--progress", "--resume", "--build-index", "--statistic",
 }  # fmt: skip
 """Options for terminals, programs and stores."""
 

@@ -91,8 +91,10 @@ def pytest_collection_modifyitems(config, items):
         long -= {item for item in long if item.cls and "representative" in vars(item.cls)}
         if share := config.getoption("--long-share"):
             number, count = map(int, share.split("/"))
+            whole = {"shared": False}
+            shared = [one for one in long if one.get_closest_marker("long").kwargs != whole]
             # In this order, each share has some of every kind, dear ones too.
-            long -= {*sorted(long, key=lambda one: one.nodeid)[number::count]}
+            long -= {*sorted(shared, key=lambda one: one.nodeid)[number::count]}
         items[:] = [item for item in items if item not in long]
         config.hook.pytest_deselected(items=list(long))
     marked = [item for item in items if item.get_closest_marker("gpu")]

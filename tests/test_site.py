@@ -104,7 +104,7 @@ def test_the_made_reference_is_whole():
     for name, command in group.commands.items():
         part = text.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
         for option in command.params:
-            if isinstance(option, click.Option) and not option.hidden and option.name != "help_all":
+            if isinstance(option, click.Option) and not option.hidden:
                 assert max(option.opts, key=len) in part, f"{name} {option.opts}"
     pages, names = CONF["python"](), [*terrain_gpu.__all__, "open"]
     assert pages.keys() == {"python", *(f"python/{name}" for name in names)}

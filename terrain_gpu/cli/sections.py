@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import click
 
@@ -51,9 +50,8 @@ IN_FULL = {"Resources": RESOURCES, "Run and messages": RUN}
 class Command(click.Command):
     """A command whose help has sections; that of `--help` only names what all commands share."""
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        self.params.append(_help_all)
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        return [*super().get_params(ctx), _help_all]
 
     def get_help_option_names(self, ctx: click.Context) -> list[str]:
         return HELP

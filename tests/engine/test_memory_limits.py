@@ -205,7 +205,7 @@ OVER_PITS = ("tree of flow", "directions", "water")
 """The last is planned for as many depressions as there can be; noise has a fraction of them."""
 
 
-@pytest.mark.long
+@pytest.mark.long(shared=False)  # some cases take a quarter of an hour
 @pytest.mark.parametrize(("rows", "cols", "block"), [*ODD, (5000, 5000, 4096)])
 def test_plans_of_odd_shapes_are_at_most_twice_the_peak(rows, cols, block, tmp_path):
     folder = world(tmp_path, "noise", (rows, cols), np.dtype(np.float32), block)
