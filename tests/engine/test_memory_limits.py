@@ -227,7 +227,7 @@ WIDE = [
 ]
 
 
-@pytest.mark.long
+@pytest.mark.long(shared=False)
 @pytest.mark.parametrize(("pattern", "shape", "dtype", "block"), WIDE)
 def test_all_commands_keep_it_over_odd_rasters(pattern, shape, dtype, block, tmp_path):
     check(world(tmp_path, pattern, shape, np.dtype(dtype), block), tuple(COMMANDS))
