@@ -333,7 +333,10 @@ def test_the_plan_counts_the_classes_of_a_cell(tmp_path, count):
     classes = BandClasses(ContourLevels(tuple(range(1000, 1000 + count))), cumulative=True)
     cells = layer.read_ring((64, 128, 64, 128), halo=1)
     one = polygons_proof._SidesOf(classes, layer.blocks, 0)((1, 1), [cells])
-    more = [PolygonProof.plan(layer, limits, most).memory for most in (classes.most, 0)]
+    more = [
+        PolygonProof.plan(layer, limits, classes.cell_bytes, most).memory
+        for most in (classes.most, 0)
+    ]
     assert more[0] - more[1] > 2 * layer.blocks.count * (one.links.nbytes + one.rim.nbytes)
 
 
@@ -349,7 +352,7 @@ def test_room_for_features(tmp_path, monkeypatch, ending, epsg):
     proof = PolygonProof(
         polygon_file(file, file, layer.grid, "polygons", FIELDS), layer, LabelClasses()
     )
-    plan, asked = PolygonProof.plan(layer, limits), []
+    plan, asked = PolygonProof.plan(layer, limits, LabelClasses.cell_bytes), []
     monkeypatch.setattr(
         Excess, "has_room", lambda self, more=0, what="": asked.append(more) or True
     )

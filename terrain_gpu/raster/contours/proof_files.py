@@ -52,8 +52,12 @@ def verify_drawing(layer: Layer, file: str | Path, limits: Limits) -> dict[str, 
         if name in there
     )  # fmt: skip
     of = LineFile(path, path, layer.grid, "polygons" if "label" in there else "contours", fields)
-    proof = IsolineProof if "level" in there else PolygonProof
-    excess = Excess.of(proof.plan(layer, limits))
+    if "level" in there:
+        plan = IsolineProof.plan(layer, limits)
+    else:
+        classes = LabelClasses if "label" in there else BandClasses
+        plan = PolygonProof.plan(layer, limits, classes.cell_bytes)
+    excess = Excess.of(plan)
     rows = attribute_rows(of, FileRoom(excess, "to verify a feature"))
     if "label" in there:
         names: dict[int, Any] = {}

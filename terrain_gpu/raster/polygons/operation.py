@@ -168,7 +168,8 @@ class LabelPolygons(Drawing):
         return SolvedBlock(known=(traced, (r0 - 1, c0 - 1, values.shape[1])))
 
     def plan_verify(self, machine: Machine) -> None:
-        PolygonProof.plan(self.layers[0], Limits(machine), self.classes.most)
+        classes = self.classes
+        PolygonProof.plan(self.layers[0], Limits(machine), classes.cell_bytes, classes.most)
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         (writer,) = run.writers.values()

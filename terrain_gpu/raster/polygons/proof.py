@@ -41,8 +41,8 @@ from ..drawing.levels import ContourLevels
 from ..drawing.proof_mixing import SEEDS, mixed
 from .proof_kernels import join_links, join_parts, misplaced_hole
 
-_CELL_BYTES, _LINK_BYTES = 50, 100
-"""Memory for a cell of a block, and for each cell at the rim of a block."""
+_LINK_BYTES = 100
+"""Memory for each cell at the rim of a block."""
 
 _SOME, _SIDE_BYTES = 1 << 14, 100
 """Number of cells, or of sides of a feature, whose sides are held at a time; memory for a side."""
@@ -65,6 +65,10 @@ class Classes(Protocol):
     def most(self) -> int:
         """To how many classes a cell may belong."""
 
+    @property
+    def cell_bytes(self) -> int:
+        """Memory for a cell of a block while its classes are compared."""
+
     def of(self, values: np.ndarray, inside: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield int64 numbers of classes, and which cells have one; cells may have several."""
 
@@ -81,6 +85,7 @@ class LabelClasses:
 
     names: Any = None
     most = 1
+    cell_bytes = 25
 
     def of(self, values: np.ndarray, inside: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield values.astype(np.int64), inside
@@ -100,6 +105,7 @@ class BandClasses:
 
     levels: ContourLevels
     cumulative: bool = False
+    cell_bytes = 50
 
     @property
     def most(self) -> int:
@@ -288,11 +294,11 @@ class PolygonProof:
     classes: Classes
 
     @staticmethod
-    def plan(layer: Layer, limits: Limits, most: int = 1) -> StreamPlan:
+    def plan(layer: Layer, limits: Limits, cell_bytes: int, most: int = 1) -> StreamPlan:
         """How blocks stream through the check; a cell belongs to at most so many classes."""
         blocks = layer.blocks
         rims = _LINK_BYTES * 2 * sum(blocks.sides) * blocks.count * most + 16 * blocks.count
-        worker, held = _CELL_BYTES * blocks.largest(1), rims + _SOME * _SIDE_BYTES
+        worker, held = cell_bytes * blocks.largest(1), rims + _SOME * _SIDE_BYTES
         return plan_proof(blocks, [Read(layer, 1)], limits, worker=worker, held=held)
 
     def run(self, limits: Limits) -> dict[str, int]:
@@ -305,7 +311,8 @@ class PolygonProof:
         PlanError
             when the memory limit is too small, also for a feature.
         """
-        plan, blocks = self.plan(self.layer, limits, self.classes.most), self.layer.blocks
+        classes, blocks = self.classes, self.layer.blocks
+        plan = self.plan(self.layer, limits, classes.cell_bytes, classes.most)
         digests = np.zeros((blocks.count, 2), np.uint64)
         found = self._read_file(plan, limits, lambda cls, sides: self._add(digests, cls, sides))
         parts, links, rims = 0, [np.empty((0, 2), np.int64)], [np.empty(0, np.int64)]
