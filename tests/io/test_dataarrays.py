@@ -461,7 +461,7 @@ def test_a_corridor_between_places(monkeypatch, reverse):
         with pytest.raises(InputError, match="minimax: the cost of a path is its highest cell"):
             given.terrain.corridor(*ends, cost=cost)
     with monkeypatch.context() as patch:
-        patch.setattr(ends_of_corridors, "shortest_paths", None)  # refused before any search
+        patch.setattr(ends_of_corridors, "run", None)  # refused before any search
         with pytest.raises(
             InputError, match=r"targets: 1 has a start cost of 5, .*; leave it out$"
         ):
