@@ -292,9 +292,9 @@ ROWS = "UPDATE {} SET {} WHERE rowid = {}"
         ("DELETE FROM streams WHERE rowid = 7", "on no line"),
         ("ALTER TABLE streams RENAME TO other", "cannot be read back"),
         ("DROP TABLE junctions", "cannot be read back"),
-        (ROWS.format("junctions", "kind = 'outlet'", 9), "junction 9: kind is 'outlet' but should be '"),
+        (ROWS.format("junctions", "kind = 'outlet'", 9), "junction 9: kind is 'outlet' but should"),
         (ROWS.format("junctions", "upstream = 7", 9), "junction 9: upstream is 7"),
-        (ROWS.format("junctions", "downstream = 0", 9), "junction 9: downstream is 0 but should be 9"),
+        (ROWS.format("junctions", "downstream = 0", 9), "junction 9: downstream is 0 but should"),
         (ROWS.format("junctions", "elevation = 0.5", 9), "junction 9: elevation is 0.5"),
         (ROWS.format("junctions", "id = 8", 9), "junction 9: id is 8 but should be 9"),
         (
