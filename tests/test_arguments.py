@@ -679,7 +679,7 @@ REFUSED = [
     (shortest_paths, {"data": [1, 2]}, r"data: an array of shape \(2,\) is not a raster"),
     (shortest_paths, {"data": [["a"]]}, "cells of type str.* are not supported"),
     (shortest_paths, {"barriers": 3}, "barriers 3: give a numpy array"),
-    (shortest_paths, {"barriers": FEATURES}, "barriers of type .*: give cells; rasterize makes"),
+    (shortest_paths, {"barriers": FEATURES}, "barriers of type .*: give cells; rasterize converts"),
     (shortest_paths, {"sources": [(1.5, 2.5)]}, "whole numbers: .*; give coordinates as shapely"),
     (shortest_paths, {"cost": "toblers"}, "cost 'toblers' is not known; use one of absdiff"),
     (terrain_gpu.convert_dataset, {"inputs": HEIGHTS}, "inputs of type numpy.ndarray: give the pa"),

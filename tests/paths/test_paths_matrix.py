@@ -609,7 +609,7 @@ def test_limits_that_are_too_small(store):
         ({"sources": [(0, 0)], "cost": "friction"}, "needs frictions"),
         ({"sources": [(0, 0, -1), (1, 1)]}, "negative"),
         ({"sources": [(0, 0, 0.5), (1, 1)]}, "must be an integer"),
-        ({"sources": [(0, 0)], "nodata": 3}, "nodata are for arrays"),
+        ({"sources": [(0, 0)], "nodata": 3}, "nodata apply only to arrays"),
     ],
 )
 def test_wrong_inputs(store, tmp_path, monkeypatch, given, message):
