@@ -394,7 +394,7 @@ def test_errors_name_the_parameter_and_in_a_command_its_option(name):
     command = group.commands.get(PROGRAMS.get(function, function.replace("_", "-")))
     options = {} if command is None else {one.name: one for one in command.params}
     for argument, check in CALLS[name][0].checks.items():
-        if (name, argument) in PLACES:
+        if (function, argument) in PLACES:
             continue
         with pytest.raises(ArgumentError) as refused:
             check(argument, WRONG["opaque"])
