@@ -35,7 +35,7 @@ def main(words: list[str] | None = None) -> None:
         print("\n".join(f"{case:18} {question}" for case, question in known.items()))
         return
     if name not in known:
-        print(f"{name} is no case: python -m bench lists them", file=sys.stderr)
+        print(f"no case {name!r}: python -m bench lists the cases", file=sys.stderr)
         raise SystemExit(2)
     case = import_module(f"bench.cases.{name.replace('-', '_')}")
     parser = argparse.ArgumentParser(

@@ -1,4 +1,4 @@
-"""Other programs beside ours: GRASS, scikit-image in another interpreter, compiled programs."""
+"""Other programs to compare with: GRASS, scikit-image in another interpreter, compiled programs."""
 
 from __future__ import annotations
 

@@ -91,8 +91,8 @@ def pytest_collection_modifyitems(config, items):
         long -= {item for item in long if item.cls and "representative" in vars(item.cls)}
         if share := config.getoption("--long-share"):
             number, count = map(int, share.split("/"))
-            whole = {"shared": False}
-            shared = [one for one in long if one.get_closest_marker("long").kwargs != whole]
+            marks = {one: one.get_closest_marker("long").kwargs for one in long}
+            shared = [one for one in long if marks[one].get("shared", True)]
             # In this order, each share has some of every kind, dear ones too.
             long -= {*sorted(shared, key=lambda one: one.nodeid)[number::count]}
         items[:] = [item for item in items if item not in long]

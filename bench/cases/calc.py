@@ -1,4 +1,4 @@
-"""What could a GPU save of calc and corridor? Both beside a copy of the same bytes.
+"""What could a GPU save of calc and corridor? Both compared with a copy of the same bytes.
 
 Two layers of float64 become one, on one thread. GB are of the cells that are read and written.
 """

@@ -1,7 +1,7 @@
 """How fast are connected components and spanning forests in memory, by method and graph?
 
-On graphs from the literature, beside scipy on the CPU. --forests: minimum spanning forests.
---masks: a mask, on the CPU beside cc3d if it is installed. Median milliseconds. All methods are
+On graphs from the literature, compared with scipy on the CPU. --forests: minimum spanning forests.
+--masks: a mask, on the CPU against cc3d if it is installed. Median milliseconds. All methods are
 compared with the first: their labels must be equal. scipy adds the weights of repeated edges, so
 its forest may be another one there.
 """

@@ -1,4 +1,4 @@
-"""How long does the spanning tree of a block take, beside the tables of the thesis of 2012?
+"""How long does the spanning tree of a block take, compared with the tables of the thesis of 2012?
 
 A block of 256 x 256 cells leaves its final edges and the contracted paths, as phase 1 of the
 thesis: it is read from memory, and copied to the GPU (if there is one) and back. Terrain of 0 to

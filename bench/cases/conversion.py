@@ -1,4 +1,4 @@
-"""How fast is conversion, beside gdal_translate? And its peak of memory, and the size of stores.
+"""How fast is conversion, against gdal_translate? And its peak of memory, and the size of stores.
 
 Peer and program run in turn, as whole processes, with all cores: medians over the rounds, the ratio
 pair by pair, and for ours also the total of the report, from opened input to committed result.
@@ -40,7 +40,7 @@ def remove(path: Path) -> None:
 
 
 def speed(work: Path, side: int, rounds: int) -> None:
-    """Conversion and export beside the peer."""
+    """Conversion and export, and the peer."""
     shape, store, tif, back = (
         f"{side}x{side}",
         work / "a.zarr",
@@ -99,7 +99,7 @@ def memory(work: Path, side: int, rounds: int) -> None:
 
 
 def size(work: Path, side: int, rounds: int) -> None:
-    """Bytes on the disk beside those of the cells."""
+    """Bytes on the disk and those of the cells."""
     table = Table("raster | nodata | raw MB | stored MB | ratio")
     coast = ["--coast", "--feature-size", str(side // 4), "--seed", "2"]
     for label, shape, more in (

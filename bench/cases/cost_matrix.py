@@ -62,7 +62,7 @@ def run(given: argparse.Namespace) -> None:
     table = Table(f"{len(points)} sources | s | x | s of processors | x")
 
     def row(what: str, spent: Spent, each: int) -> None:
-        """Of so many sources."""
+        """Costs from this number of sources."""
         wall, processor = (seconds * len(points) / each for seconds in spent)
         table.row(what, wall, wall / best.wall, processor, processor / best.processor)
 

@@ -1,4 +1,4 @@
-"""What do fill-spill-merge and depressions take, in time and memory, beside RichDEM?
+"""What do fill-spill-merge and depressions take, in time and memory, compared with RichDEM?
 
 Over rough terrain of floats, with rains of 1 cm, 1 m and 20 m. With --peer, also how many depths
 differ from RichDEM's: PROGRAM is built from `bench/fill_spill_merge_of_richdem.cpp`.
@@ -35,7 +35,7 @@ def made(store: Path, side: int) -> Path:
     return add_layer(store, heights, shape=grid.shape, dtype="float32", grid=grid)
 
 
-def beside(program: str, folder: Path, rain: float, ours: np.ndarray) -> tuple[float, int, str]:
+def peer_run(program: str, folder: Path, rain: float, ours: np.ndarray) -> tuple[float, int, str]:
     """The peer over the heights in `folder`: seconds, depths that differ, and volumes of both."""
     words = [program, folder / "z", *map(str, ours.shape), repr(rain), folder / "w"]
     said = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()[-1]
@@ -72,5 +72,7 @@ def run(given: argparse.Namespace) -> None:
             found = terrain_gpu.fill_spill_merge(
                 store, rain=rain, verify=True, overwrite=True, **how
             )
-            peer = beside(given.peer, folder, rain, cells_of(store, "water")) if given.peer else ()
+            peer = (
+                peer_run(given.peer, folder, rain, cells_of(store, "water")) if given.peer else ()
+            )
             tell(f"rain of {rain:g} m", found.report, *peer)

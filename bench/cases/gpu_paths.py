@@ -3,7 +3,7 @@
 Spectral terrain, made on the GPU; the source is the middle cell. Only `relax` is timed, from a seed
 to convergence. Distances of a raster of --check cells on a side are compared with the CPU's, bit
 for bit. With --disk, also from store to committed store, within limits of the GPU's memory (0:
-none). With --methods, only the classical methods beside the default, for rasters of these sides;
+none). With --methods, only the classical methods and the default, for rasters of these sides;
 distances must be bit-identical.
 """
 
@@ -76,7 +76,7 @@ MOST = 30.0
 
 
 def methods(sides: list[int], rounds: int, store: Path | None) -> None:
-    """The classical methods beside the default."""
+    """The classical methods and the default."""
     table = Table("raster | method | s | M cells/s | store to store s | visits of a tile | rounds")
     slow: set[tuple[str, str]] = set()
     for side in sides:

@@ -55,7 +55,7 @@ def resident(name: str, tiles: np.ndarray, side: int, table: Table) -> None:
 
 
 def end_to_end(work: Path, tiles: np.ndarray, side: int, rounds: int, table: Table) -> None:
-    """Spanning tree and cost distance, cold store to fsynced layer, beside the floor."""
+    """Spanning tree and cost distance, cold store to fsynced layer, and the floor of the disk."""
     store = work / "gpu-tree.zarr"
     shutil.rmtree(store, ignore_errors=True)
     add_tiles(store, tiles)

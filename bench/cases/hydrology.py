@@ -1,4 +1,4 @@
-"""How fast is hydrology from store to store, beside other programs in memory?
+"""How fast is hydrology from store to store, compared with other programs in memory?
 
     taskset -c 0,1 python -m bench hydrology --side 8192
     taskset -c 0,1 python -m bench hydrology --side 4096 --others

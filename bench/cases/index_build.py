@@ -1,4 +1,4 @@
-"""How fast is a distance index built on a GPU, beside the CPU; and what do the kernels take alone?
+"""How fast is a distance index built on a GPU, against the CPU; and what do the kernels take alone?
 
 Spectral terrain: heights of 0 to 1000 m in cells of 10 m, as float32 and, in 1/65 m, as uint16.
 From store to committed index, the files of both backends compared byte for byte; "kernels" is what

@@ -1,4 +1,4 @@
-"""What do the three phases of shortest paths take, by size of tiles, beside the thesis of 2012?
+"""What do the three phases of shortest paths take, by size of tiles, against the thesis of 2012?
 
 Phase 1 is `build-index`: the distances between the rim cells of each tile. Phase 2 is a search over
 the rims, phase 3 fills the tiles: both `compute-sssp --method index`, from the middle cell. `relax`

@@ -1,4 +1,4 @@
-"""How fast are isochrones beside GDAL, and paths beside GRASS r.path?
+"""How fast are isochrones compared with GDAL, and paths with GRASS r.path?
 
 Seconds of walking over fractal terrain become bands and lines at quantiles, in GeoPackages: by
 `contours`, by gdal_contour, and, as areas along the edges of cells, by gdal_polygonize of a
@@ -68,7 +68,7 @@ def isochrones(store: Path, work: Path, levels: list[float]) -> None:
 
 
 def paths(store: Path, work: Path, cells: np.ndarray, count: int) -> None:
-    """Cells of paths to random cells, beside r.path from directions of r.cost."""
+    """Cells of paths to random cells, and r.path from directions of r.cost."""
     side, middle = len(cells), len(cells) // 2
     ends = np.random.default_rng(3).integers(0, side, (count, 2)).tolist()
     how = {"cost": "friction", "friction": "elevation", "backlink": True, "overwrite": True}

@@ -1,4 +1,4 @@
-"""How do experiments of the literature on lists, trees and graphs come out, its figures beside?
+"""How do experiments of the literature on lists, trees and graphs come out, next to its figures?
 
 Milliseconds, medians after a warm-up; data are in the memory of the device. In brackets: the
 literature's figures, on the machines of `SOURCES`, at its sizes; by default a GPU has these, and
@@ -167,7 +167,7 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def beside(ours: Iterable[Any], theirs: Iterable[Any]) -> list[str]:
+def with_theirs(ours: Iterable[Any], theirs: Iterable[Any]) -> list[str]:
     """Our figures, and in brackets theirs."""
     pairs = zip(ours, theirs, strict=True)
     return [_text(own) + (f" ({_text(other)})" if other != "" else "") for own, other in pairs]
@@ -236,7 +236,7 @@ def kernels(bench: Bench) -> None:
             shift = max(bench.steps.SHIFT, shift_of(n, 2**16 - 1 if bits == 48 else n))
             ours = by_kernel(bench, succ, shift, bits)[0]
             totals = (sum(theirs), sum(theirs) / millions) if published is not none else ("", "")
-            cells = beside((*ours, sum(ours), 1e6 * sum(ours) / n), (*theirs, *totals))
+            cells = with_theirs((*ours, sum(ours), 1e6 * sum(ours) / n), (*theirs, *totals))
             rows.append((millions, bits, *cells))
     bench.table(
         "Splitters by kernel, random list (Dehne, who times RS2 with RS1; ours with RS3)",
@@ -257,7 +257,7 @@ def splitters(bench: Bench) -> None:
                 succ = make_list(bench.xp, n, shift, True, even)
                 ours, lengths = by_kernel(bench, succ, shift, 64)
                 theirs = published[even] if count == 8192 else ("", "", "")
-                row += beside((int(lengths.min()), int(lengths.max()), ours[1]), theirs)
+                row += with_theirs((int(lengths.min()), int(lengths.max()), ours[1]), theirs)
             rows.append(row)
     bench.table(
         "Random splitters, then even ones: shortest and longest sublist, walk (Dehne)",
@@ -276,8 +276,10 @@ def sizes(bench: Bench) -> None:
         def rank(method: Any, succ: Any = succ) -> float:
             return bench.median(lambda: list_ranking(succ, method, backend=bench.backend))
 
-        cells = beside((rank("wyllie"), rank("recursive")), (wyllie, min(recursive, recursive2)))
-        cells.append(f"({cpu})" if bench.gpu else beside([rank("sequential")], [cpu])[0])
+        cells = with_theirs(
+            (rank("wyllie"), rank("recursive")), (wyllie, min(recursive, recursive2))
+        )
+        cells.append(f"({cpu})" if bench.gpu else with_theirs([rank("sequential")], [cpu])[0])
         if bench.gpu and n <= bench.steps.ONE_BLOCK:
             most, bench.steps.ONE_BLOCK = bench.steps.ONE_BLOCK, 0
             cells.append(_text(rank("wyllie")))
@@ -307,7 +309,7 @@ def follow(succ: np.ndarray, head: int, ranks: np.ndarray) -> None:
 
 
 def methods(bench: Bench) -> None:
-    """Every method, beside one thread that follows the list from its head and checks nothing."""
+    """Every method, and one thread that follows the list from its head and checks nothing."""
     xp, rows = bench.xp, []
     names = [name for name in METHODS if name != "sequential" or not bench.gpu]
     follow(np.zeros(1, np.int32), 0, np.empty(1, np.int64))
@@ -342,7 +344,7 @@ def orders(bench: Bench) -> None:
         for random, even in kinds:
             succ = make_list(bench.xp, n, shift, random, even)
             ours.append(sum(by_kernel(bench, succ, shift, 64)[0]))
-        rows.append((millions, *beside(ours, theirs)))
+        rows.append((millions, *with_theirs(ours, theirs)))
     bench.table(
         "Splitters: lists in order or not, sublists balanced or not (Rehman, recursive)",
         "M ordered ord.unbalanced random.balanced random",
@@ -413,7 +415,7 @@ def hybrid_lists(bench: Bench) -> None:
         n = bench.size(millions)
         succ = make_list(bench.xp, n, 2, True, False)
         ours, batches = hybrid_phases(bench, succ, lists.hybrid_rounds(n))
-        rows.append((millions, lists.hybrid_rounds(n), *beside([*ours, sum(ours)], theirs)))
+        rows.append((millions, lists.hybrid_rounds(n), *with_theirs([*ours, sum(ours)], theirs)))
     bench.table(
         "Hybrid list ranking: I independent sets, II splitters, III insertion (Banerjee: twice the "
         "rounds)",
@@ -426,7 +428,7 @@ def hybrid_lists(bench: Bench) -> None:
         "Its rounds at the last size: random bits made (ours with the copy), waited for, used "
         "(Banerjee: made, copied, used)",
         "round made waited|(copied) used",
-        ((k, *beside(*pair)) for k, pair in enumerate(zip(times, ROUNDS, strict=False))),
+        ((k, *with_theirs(*pair)) for k, pair in enumerate(zip(times, ROUNDS, strict=False))),
     )
     waited, used = sum(batches.waited), sum(batches.used)
     print(f"the device waits for bits {waited / (waited + used):.1%} of the time (under 5 %)")
@@ -459,7 +461,7 @@ def tour(bench: Bench) -> None:
             return [arcs, ranks, max(0.0, whole - arcs - ranks), whole, of_edges, of_parents]
 
         ours = bench.medians(times)
-        rows.append((millions, *beside(ours, (*theirs[:5], "")), f"({theirs[5]})"))
+        rows.append((millions, *with_theirs(ours, (*theirs[:5], "")), f"({theirs[5]})"))
     bench.table(
         "Euler tour of a binary tree from edges: tour (ours sorts the edges), ranks, parents,\n"
         "their sum; all: with levels, preorder, sizes, also from parents; breadth first (Rehman)",
@@ -592,7 +594,7 @@ def hybrid_components(bench: Bench) -> None:
         ours = [*bench.medians(times), whole]
         idle = abs(ours[0] - ours[1]) / max(ours[0], ours[1])
         alone = ms(bench, edges, n, "rem")
-        rows.append((millions, f"{share:.2%}", *beside(ours, theirs), f"{idle:.0%}", alone))
+        rows.append((millions, f"{share:.2%}", *with_theirs(ours, theirs), f"{idle:.0%}", alone))
     bench.table(
         "Hybrid components, two edges per vertex: the CPU's share, the sides alone, all; idle:\n"
         "what the faster side waits (Banerjee: share 25 % at 1.5 M, 17 % at 3 M; idle up to 5 %)",

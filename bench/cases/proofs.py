@@ -1,4 +1,4 @@
-"""What do proofs of trees and distances take, beside the computation, on the CPU or a GPU?
+"""What do proofs of trees and distances take, compared with the computation, on the CPU or a GPU?
 
 On the CPU: trees over fractal terrain, the computation and its proof with so many threads, both
 from the store. On a GPU, "resident": cells and mask lie in its memory; the median of three, and

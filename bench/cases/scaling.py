@@ -1,4 +1,4 @@
-"""How does every operation scale over worker processes of one host, beside what `plan` predicts?
+"""How does every operation scale over worker processes of one host, against what `plan` predicts?
 
     python -m bench scaling FILE.json --work /dev/shm/scaling [--operations NAME ...]
     python -m bench scaling FILE.json --print            # print the tables again

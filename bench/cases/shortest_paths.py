@@ -1,4 +1,4 @@
-"""How fast are shortest paths from store to store, beside C++, r.cost and scikit-image in memory?
+"""How fast are shortest paths from store to store, against C++, r.cost and scikit-image in memory?
 
 WORK holds `f{side}.npy` (float32 friction) and `zi{side}.npy` (uint16 heights); what is missing is
 made of fractal terrain. The source is the middle cell, cells are 10 m. PROGRAM is run as

@@ -1,4 +1,4 @@
-"""How fast are spanning trees from store to store, beside Kruskal in C++ and scipy in memory?
+"""How fast are spanning trees from store to store, against Kruskal in C++ and scipy in memory?
 
 WORK holds `zi{side}.npy` (uint16) and `z{side}.npy` (float32, the same heights); what is missing is
 made of fractal terrain. PROGRAM is run as `PROGRAM dz_i|max_i|dz_f|max_f SIDE 1`, in turn with

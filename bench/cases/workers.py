@@ -1,4 +1,4 @@
-"""What do worker processes cost, beside as many threads of one process, or beside its GPUs?
+"""What do worker processes cost, compared with as many threads of one process, or with its GPUs?
 
 Programs run in turn, each in every way; the first round, which compiles, is left out. Seconds are
 the totals of reports, medians and least values, and those of the first way divided by them. All

@@ -43,8 +43,8 @@ RESOURCES = (
 )  # fmt: skip
 RUN = "verify", "resume", "progress", "json_target", "quiet", "verbose", "version"
 HELP = ["-h", "--help"]
-IN_FULL = {"Resources": RESOURCES, "Run and messages": RUN}
-"""Sections that only `--help-all` describes."""
+FOLDED = {"Resources": RESOURCES, "Run and messages": RUN}
+"""Sections that only `--help-all` describes; `--help` names their options."""
 
 
 class Command(click.Command):
@@ -59,7 +59,7 @@ class Command(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         folded = []
         for title, parameters in self.sections(ctx):
-            if title in IN_FULL and not ctx.meta.get(_IN_FULL):
+            if title in FOLDED and not ctx.meta.get(_SHOW_ALL):
                 folded += [max(one.opts, key=len) for one in parameters]
             elif records := [record for one in parameters if (record := one.get_help_record(ctx))]:
                 with formatter.section(title):
@@ -71,7 +71,7 @@ class Command(click.Command):
     def sections(self, ctx: click.Context) -> Iterator[tuple[str, list[click.Option]]]:
         """Options by section; those of the command alone are "Options"."""
         parameters = self.get_params(ctx)
-        named = {"Options": (), "Output": OUTPUT, **IN_FULL, "Help": ("help_all", "help")}
+        named = {"Options": (), "Output": OUTPUT, **FOLDED, "Help": ("help_all", "help")}
         if any(one.name == "reverse" for one in parameters):  # `plan` has fewer: of other meanings
             named = PATHS | named
         section_of = {name: title for title, names in named.items() for name in names}
@@ -84,12 +84,12 @@ class Command(click.Command):
             yield title, by_section[title]
 
 
-_IN_FULL = f"{__name__}.in_full"
+_SHOW_ALL = f"{__name__}.show_all"
 
 
 def _show_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        ctx.meta[_IN_FULL] = True
+        ctx.meta[_SHOW_ALL] = True
         click.echo(ctx.get_help(), color=ctx.color)
         ctx.exit()
 

@@ -78,10 +78,9 @@ def range_of(layer: Any) -> str:
     least, greatest = layer.info.get("min"), layer.info.get("max")
     if least is None or greatest is None:
         return ""
-    factor, offset = scale_of(layer)
-    if (factor, offset) == (1, 0):
-        factor, offset = 1, 0  # integers stay integers
-    ends = sorted(value * factor + offset for value in (least, greatest))
+    ends = [least, greatest]
+    if (scale := scale_of(layer)) != (1, 0):  # else integers stay integers
+        ends = sorted(value * scale[0] + scale[1] for value in ends)
     unit = scaled_unit_of(layer)
     if unit == "m2" and ends[1] >= 1e6:
         ends, unit = [end / 1e6 for end in ends], "km2"
