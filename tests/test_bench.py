@@ -29,7 +29,7 @@ def test_no_case(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["nothing"])
     assert ended.value.code == 2
-    assert "nothing is no case" in capsys.readouterr().err
+    assert "no case 'nothing'" in capsys.readouterr().err
 
 
 def test_a_case(capsys, tmp_path):
