@@ -76,7 +76,7 @@ ALWAYS = {
 NEVER = (
     "test_cuda* test_layout.py test_registers.py test_release.py test_site.py test_docs.py"
     " test_net.py test_forecast.py test_campaign.py test_qgis.py test_browser.py"
-    " test_bench_literature.py"
+    " test_literature.py test_bench.py"
 )
 
 FILES = 5
