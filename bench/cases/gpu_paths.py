@@ -56,16 +56,17 @@ def report(name: str, bench: Bench, rounds: int, table: Table) -> None:
 def check(side: int) -> None:
     """Compare distances with those of the CPU."""
     z = spectral(cupy, side)
-    heights, frictions = z.round().astype(cupy.uint16), z + 20
     middle = (side // 2, side // 2)
     for cost, name, cells in (
-        (AbsDiff(), "absdiff", heights),
-        (Friction(), "friction", frictions),
+        (AbsDiff(), "absdiff", z.round().astype(cupy.uint16)),
+        (Friction(), "friction", z + 20),
     ):
         bench = Bench(cost, cells, middle)
         bench.solve()
+        data = cells.get()
+        frictions = data if name == "friction" else None
         expected = shortest_paths(
-            cells.get(), [middle], cost=name, cell_size=(10.0, 10.0), backend="cpu"
+            data, [middle], cost=name, friction=frictions, cell_size=(10.0, 10.0), backend="cpu"
         )
         same = np.array_equal(bench.result(), expected.distance())
         print(f"{name} {side}^2: {'the bits of the CPU' if same else 'DIFFERS FROM THE CPU'}")

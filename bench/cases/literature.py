@@ -542,8 +542,10 @@ def graphs(bench: Bench) -> None:
         ("torus:100/200", lambda: (torus(xp, side), side * side)),
     ):
         edges, n = make()
-        times = {method: ms(bench, edges, n, method) for method in methods}
-        rows.append((name, *times.values()))
+        # Alternating hooking takes as many rounds as a torus has rows: minutes.
+        asked = [method for method in methods if (name[:5], method) != ("torus", "soman")]
+        times = {method: ms(bench, edges, n, method) for method in asked}
+        rows.append((name, *(times.get(method, "") for method in methods)))
         speeds.append((name, *(times[a] / times[b] for a, b, _ in SPEEDUPS)))
         del edges
         bench.machine.free()
