@@ -22,6 +22,7 @@ import numpy as np
 
 from .cells import layer_dtype
 from .errors import ArgumentError, InputError, plain
+from .facts import Settings
 
 Backend = Literal["auto", "cpu", "cuda"]
 Connectivity = Literal[8, 4]
@@ -67,7 +68,7 @@ The name is that of a parameter, or a text with this in braces: "{max_cost} of 3
 """
 
 
-Rule = Callable[[Mapping[str, Any]], None]
+Rule = Callable[[Settings], None]
 """Refuses arguments that contradict each other; it gets all of them by name."""
 
 
@@ -136,7 +137,7 @@ def checked(*rules: Rule, **special: Check) -> Callable[[Callable[P, R]], Callab
                   if name in signature.parameters}  # fmt: skip
         usual = {name: one.default for name, one in signature.parameters.items()}
 
-        def check(settings: Mapping[str, Any]) -> None:
+        def check(settings: Settings) -> None:
             """Check numbers, words with checks of this function, and rules, before other work."""
             for name, value in settings.items():
                 number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -205,7 +206,7 @@ def _one_of(name: str, key: object) -> str:
 def at_least_one(*names: str) -> Rule:
     """Reject a call without any of these arguments."""
 
-    def rule(settings: Mapping[str, Any]) -> None:
+    def rule(settings: Settings) -> None:
         if not _given(names, settings):
             raise ArgumentError(f"give at least one of {_listed(names)}")
 
@@ -215,7 +216,7 @@ def at_least_one(*names: str) -> Rule:
 def exactly_one(*names: str) -> Rule:
     """Reject a call without any of these arguments, or with several."""
 
-    def rule(settings: Mapping[str, Any]) -> None:
+    def rule(settings: Settings) -> None:
         present = _given(names, settings)
         if not present:
             raise ArgumentError(f"give one of {_listed(names)}")
@@ -225,7 +226,7 @@ def exactly_one(*names: str) -> Rule:
     return rule
 
 
-def _given(names: Iterable[str], settings: Mapping[str, Any]) -> list[str]:
+def _given(names: Iterable[str], settings: Settings) -> list[str]:
     """Which of these arguments are given; a flag that is off is not."""
     return [name for name in names if settings[name] is not None and settings[name] is not False]
 

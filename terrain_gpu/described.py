@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from .facts import JsonObject
+
 MOST = 60
 """Characters of a value."""
 
@@ -14,7 +16,7 @@ MOST = 60
 class Described:
     """Shown by a line per fact in notebooks, and on one line elsewhere. Arrays are not printed."""
 
-    def facts_shown(self) -> dict[str, Any]:
+    def facts_shown(self) -> JsonObject:
         """What is shown: public attributes."""
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 

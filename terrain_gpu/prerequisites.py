@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 from .engine.operation import refuse_shared
 from .errors import StoreError
+from .facts import Settings
 from .progress import Progress, silent
 from .running import checked_files, compute
 from .store import TileStore
@@ -30,7 +30,7 @@ _HOW = (
 
 
 def provide(
-    asked: Tool, store: TileStore, settings: Mapping[str, Any], show: Show | None = None
+    asked: Tool, store: TileStore, settings: Settings, show: Show | None = None
 ) -> dict[str, float]:
     """Compute the layers that a tool needs and the store lacks, and what these need.
 
@@ -77,9 +77,9 @@ def provide(
 def _provided(
     asked: Tool,
     store: TileStore,
-    how: dict[str, Any],
+    how: Settings,
     show: Show,
-    settings: Mapping[str, Any] | None = None,
+    settings: Settings | None = None,
 ) -> dict[str, float]:
     """As `provide`, without checks; `settings` are None where another tool needs this one."""
     seconds = dict[str, float]()
@@ -143,7 +143,7 @@ def _refuse_missing(asked: Tool, store: TileStore) -> None:
             )
 
 
-def how_of(store: TileStore, settings: Mapping[str, Any]) -> dict[str, Any]:
+def how_of(store: TileStore, settings: Settings) -> Settings:
     """The arguments of the steps before, from those of a function.
 
     Nobody named their layers: they always continue an unfinished run, if it has the same settings.
@@ -154,9 +154,7 @@ def how_of(store: TileStore, settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**how, "resume": resume, "overwrite": settings.get("overwrite", False)}
 
 
-def refuse_existing(
-    store: TileStore, names: Iterable[str | None], settings: Mapping[str, Any]
-) -> None:
+def refuse_existing(store: TileStore, names: Iterable[str | None], settings: Settings) -> None:
     """Refuse layers to write that exist or are unfinished, unless `settings` say what to do.
 
     Raises
@@ -178,7 +176,7 @@ def refuse_existing(
 
 
 def refuse_other_run(
-    store: TileStore, names: Iterable[str | None], settings: Mapping[str, Any], step: str
+    store: TileStore, names: Iterable[str | None], settings: Settings, step: str
 ) -> None:
     """Refuse, before a step that makes a layer, to resume a run that did not need the step.
 

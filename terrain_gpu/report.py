@@ -10,10 +10,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from . import __version__
 from .described import Described
+from .facts import Findings, Settings
 
 
 def process_io() -> tuple[int, int] | None:
@@ -82,11 +82,11 @@ class Report(Described):
     bytes_read: int | None = None
     bytes_written: int | None = None
     peak_rss_bytes: int = 0
-    settings: dict[str, Any] = field(default_factory=dict)
-    result: dict[str, Any] = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
+    result: Findings = field(default_factory=dict)
     version: str = __version__
 
-    def facts_shown(self) -> dict[str, Any]:
+    def facts_shown(self) -> Findings:
         return {
             "command": self.command,
             "cells": self.cells,
@@ -129,7 +129,7 @@ class Report(Described):
         self.result |= more.verified
 
     @property
-    def verified(self) -> dict[str, Any]:
+    def verified(self) -> Findings:
         """The entries of `result` from a proof."""
         return {k: v for k, v in self.result.items() if k.startswith("verified_")}
 

@@ -17,6 +17,7 @@ from .engine.operation import Operation
 from .engine.plan import StreamPlan, layer_bytes
 from .engine.run import Here, Location, Result, run
 from .errors import ArgumentError
+from .facts import Settings
 from .grid import BlockGrid, GridSpec
 from .progress import Progress, silent
 from .store import TileStore
@@ -97,8 +98,8 @@ _ON_GPU = {"backend": "auto", "device": 0, "gpu_memory_limit": None}
 def _placed(
     asked: Tool,
     operation: Operation,
-    given: dict[str, Any],
-    how: dict[str, Any],
+    given: Settings,
+    how: Settings,
     progress: Progress,
 ) -> tuple[Any, Location]:
     """Return the client of a run, or its cluster, and the location."""

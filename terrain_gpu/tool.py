@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import reduce
 from importlib import import_module
@@ -35,6 +35,7 @@ from typing import (
 
 from . import arguments
 from .arguments import Check, Rule
+from .facts import Findings, Settings
 from .plurals import counted
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class MadeBy(NamedTuple):
     """The command that makes a layer, and options of its tool, which may be `OfStore`."""
 
     command: str
-    options: Mapping[str, Any]
+    options: Settings
 
 
 class InputLayer(NamedTuple):
@@ -150,7 +151,7 @@ def option(
     python: str | None = None,
 ) -> Any:
     """An option of a tool."""
-    how: dict[str, Any] = {"choices": choices, "check": check, "form": form, "python": python}
+    how: Settings = {"choices": choices, "check": check, "form": form, "python": python}
     declared = Option(help, metavar, argument=argument, **how)
     return field(default=default, metadata={"option": declared})
 
@@ -329,7 +330,7 @@ class Tool:
         raise NotImplementedError
 
     @classmethod
-    def planned(cls, asked: dict[str, Any]) -> Self:
+    def planned(cls, asked: Settings) -> Self:
         """The tool that `plan` plans: layers that are only said to be written have usual names."""
         given = {name: asked.get(name) for name in options_of(cls)}
         if (file := drawn(cls)) is not None:
@@ -364,7 +365,7 @@ class Tool:
         return {}
 
     @staticmethod
-    def proven(found: dict[str, Any]) -> str:
+    def proven(found: Findings) -> str:
         """What `verify` says of a proof."""
         return counted(found["cells"], "cell with a value")
 
@@ -454,7 +455,7 @@ def loaded(name: str) -> Any:
 def late_rule(name: str) -> Rule:
     """A rule at module:name of the package, which is imported when it is asked."""
 
-    def rule(settings: Mapping[str, Any]) -> None:
+    def rule(settings: Settings) -> None:
         loaded(name)(settings)
 
     return rule

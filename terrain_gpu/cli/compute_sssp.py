@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from ..arguments import FloatType
+from ..facts import Settings
 from ..paths.cost_distance import FindShortestPaths
 from ..plurals import counted
 from ..tool import options_of
@@ -176,7 +177,7 @@ def command(
     )
 
 
-def _summary(found: ShortestPaths, settings: dict[str, Any]) -> str:
+def _summary(found: ShortestPaths, settings: Settings) -> str:
     """Return the summary of a run."""
     return (
         f"{counted(found.reached, 'cell')} reached{_farthest(settings, found.layers['distance'])}"
@@ -193,7 +194,7 @@ def _check_options(
     path: str | None,
     output: str | None,
     dtype: FloatType | None,
-    settings: dict[str, Any],
+    settings: Settings,
 ) -> None:
     """Refuse combinations of options that make no sense."""
     if not (has_sources or settings["source_edge"]):
@@ -219,7 +220,7 @@ def _check_options(
         raise click.UsageError(f"--dtype {dtype} is the type of the --output raster: give that too")
 
 
-def _farthest(settings: dict[str, Any], distance: Layer) -> str:
+def _farthest(settings: Settings, distance: Layer) -> str:
     """Return the greatest distance, from the layer's statistics, for the summary."""
     most = distance.info.get("max")
     if most is None:

@@ -11,6 +11,7 @@ from ..engine.connection import OVERHEAD
 from ..engine.machine import Machine
 from ..engine.plan import format_size
 from ..errors import InputError
+from ..facts import Findings, Settings
 from ..grid import BlockGrid, ceil_div
 from ..io.convert_problem import PART
 from ..io.small_files import read_small
@@ -231,7 +232,7 @@ def forecast(
     machine: Machine,
     workers: int,
     case: Case,
-) -> tuple[Plan, dict[str, Any]]:
+) -> tuple[Plan, Settings]:
     """Plan a run by workers of one thread each, and predict it.
 
     Parameters
@@ -331,7 +332,7 @@ def _number(value: Any, least: float = 0) -> float:
     return float(value)
 
 
-def _blocks(plan: dict[str, Any]) -> BlockGrid | None:
+def _blocks(plan: Settings) -> BlockGrid | None:
     """Return the blocks of a run, None if its plan is not told."""
     if "block_size" not in plan:
         return None
@@ -339,9 +340,7 @@ def _blocks(plan: dict[str, Any]) -> BlockGrid | None:
     return BlockGrid(rows, cols, block)
 
 
-def _driver(
-    purpose: str, told: dict[str, Any], cells: float, inner: float | None
-) -> dict[str, float]:
+def _driver(purpose: str, told: Settings, cells: float, inner: float | None) -> dict[str, float]:
     """Return what the seconds of a report tell of `DRIVER`: by phase, for each cell."""
     found = {}
     for one in DRIVER.get(purpose, ()):
@@ -353,7 +352,7 @@ def _driver(
     return found
 
 
-def _dense(purpose: str, cluster: dict[str, Any], cells: float, blocks: BlockGrid | None) -> float:
+def _dense(purpose: str, cluster: Settings, cells: float, blocks: BlockGrid | None) -> float:
     """Return how many times the usual bytes workers found in each cell."""
     usual = cells * sum(one.cell for one in PASSES[purpose])
     if not usual or blocks is None or "bytes_received" not in cluster:
@@ -385,7 +384,7 @@ def _work(purpose: str, cells: int, case: Case) -> dict[str, float]:
     return found
 
 
-def predicted(purpose: str, plan: Plan, workers: int, case: Case) -> dict[str, Any]:
+def predicted(purpose: str, plan: Plan, workers: int, case: Case) -> Findings:
     """Predict a run.
 
     Returns
@@ -476,7 +475,7 @@ def _levels(found: Forecast, blocks: BlockGrid, inner: int) -> None:
     found.alone("levels", each * inner)
 
 
-def described(plan: Plan, found: dict[str, Any], case: Case, purpose: str) -> str:
+def described(plan: Plan, found: Findings, case: Case, purpose: str) -> str:
     """The prediction in words, several lines."""
     seconds = dict(found["seconds"])
     total, (least, most) = seconds.pop("total"), found["range"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from ..arguments import not_negative
+from ..facts import Settings
 from ..tool import ToolOption, as_option
 from .places import (
     added_outlet_options,
@@ -44,11 +45,11 @@ class Form(Protocol):
     def options(self, one: ToolOption, text: str) -> list[Any]:
         """The options of the command."""
 
-    def refuse(self, settings: dict[str, Any]) -> None:
+    def refuse(self, settings: Settings) -> None:
         """Refuse options that exclude each other, before any work."""
         return  # which most do not have
 
-    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+    def take(self, name: str, store: TileStore, settings: Settings) -> Any:
         """Take the options out of the settings; return the value of the tool's option."""
         return settings[name]  # which most are themselves
 
@@ -68,7 +69,7 @@ class FeatureFile(Form):
         option = as_option(one.name)
         return [click.option(option, metavar="FILE", required=one.required, help=text)]
 
-    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+    def take(self, name: str, store: TileStore, settings: Settings) -> Any:
         file, limit = settings.pop(name), settings["memory_limit"]
         if file is None:
             return None
@@ -104,11 +105,11 @@ class NamesOfLabels(Form):
             click.option("--id-field", metavar="FIELD", help=field),
         ]
 
-    def refuse(self, settings: dict[str, Any]) -> None:
+    def refuse(self, settings: Settings) -> None:
         if (settings["names"] is None) != (settings["id_field"] is None):
             raise click.UsageError("--names FILE and --id-field FIELD belong together: give both")
 
-    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+    def take(self, name: str, store: TileStore, settings: Settings) -> Any:
         file, field = settings.pop(name), settings.pop("id_field")
         if file is None:
             return None
@@ -133,14 +134,14 @@ class DepthOrLayer(Form):
     """A depth, the name of a layer of depths, or a raster that becomes one."""
 
     def options(self, one: ToolOption, text: str) -> list[Any]:
-        how: dict[str, Any] = {
+        how: Settings = {
             "metavar": "DEPTH|LAYER|RASTER",
             "required": one.required,
             "help": text,
         }
         return [click.option(as_option(one.name), **how)]
 
-    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+    def take(self, name: str, store: TileStore, settings: Settings) -> Any:
         from .working import layer_of
 
         try:
@@ -160,11 +161,11 @@ class ValuedFeatures(FeatureFile):
         field = "Field with the value of each, 0 or more."
         return [*super().options(one, text), click.option("--field", metavar="FIELD", help=field)]
 
-    def refuse(self, settings: dict[str, Any]) -> None:
+    def refuse(self, settings: Settings) -> None:
         if settings["value"] is not None and settings["field"] is not None:
             raise click.UsageError("--value and --field both say what cells become: give one")
 
-    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+    def take(self, name: str, store: TileStore, settings: Settings) -> Any:
         file, field = settings.pop(name), settings.pop("field")
         if settings["value"] is None and field is None:
             settings["value"] = 1
@@ -188,7 +189,7 @@ class GivenOutlets(Form):
     def options(self, one: ToolOption, text: str) -> list[Any]:
         return given_outlet_options(text)
 
-    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+    def take(self, name: str, store: TileStore, settings: Settings) -> Any:
         asked = outlets_of(store, settings, inner_voids=self._inner_voids)
         outlets, settings["add_outlets"] = asked or (None, None)
         return outlets
@@ -217,7 +218,7 @@ class GivenPourPoints(Form):
             text,
         )
 
-    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+    def take(self, name: str, store: TileStore, settings: Settings) -> Any:
         from ..hydrology.watershed.pour_points import naming_nearest
 
         points, cells = settings.pop("pour_point"), settings.pop("pour_point_rowcol")
@@ -245,7 +246,7 @@ class AreaOrField(Form):
     """A number of cells, an area, or a field of those, which `GivenPourPoints` reads."""
 
     def options(self, one: ToolOption, text: str) -> list[Any]:
-        how: dict[str, Any] = {"metavar": one.option.metavar, "help": text}
+        how: Settings = {"metavar": one.option.metavar, "help": text}
         return [click.option(as_option(one.name), default=None, **how)]
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from ..engine.plan import format_size
+from ..facts import JsonObject
 from ..grid import wkt_name
 from ..plurals import counted
 from . import options
@@ -34,14 +33,14 @@ def command(store: str, json_target: str | None) -> None:
         options.say(_text(found))
 
 
-def _range(layer: dict[str, Any]) -> str:
+def _range(layer: JsonObject) -> str:
     """The least and the greatest value of a layer, in words."""
     if layer["valid_cells"] == 0:
         return "none"
     return "unknown" if layer["min"] is None else f"{layer['min']} .. {layer['max']}"
 
 
-def _text(found: dict[str, Any]) -> str:
+def _text(found: JsonObject) -> str:
     a, _, _, _, e, _ = found["transform"]
     west, south, east, north = found["bounds"]
     lines = [

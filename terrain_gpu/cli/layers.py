@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from ..engine.plan import format_size
+from ..facts import JsonObject
 from . import options
 from .sections import program_command
 
@@ -71,7 +70,7 @@ def command(store: str, words: tuple[str, ...], force: bool, json_target: str | 
         options.say(_table(report.result["layers"]))
 
 
-def _table(layers: dict[str, dict[str, Any]]) -> str:
+def _table(layers: dict[str, JsonObject]) -> str:
     rows = [("layer", "type", "size", "made by", "from")]
     for name, one in layers.items():
         if "unreadable" in one:

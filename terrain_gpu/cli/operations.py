@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..facts import Settings
 from . import options
 from .places import naming, refuse_shared_files, tell_reprojected
 from .sections import program_command
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from ..store import Layer
 
 
-def refuse_output(output: str | None, form: dict[str, Any], *, overwrite: bool) -> None:
+def refuse_output(output: str | None, form: Settings, *, overwrite: bool) -> None:
     """Refuse, before the work starts, a raster that cannot be written."""
     if output:
         from ..io.export import checked_target, refuse_form  # brings GDAL
@@ -33,8 +34,8 @@ def also_export(
     layer: Layer,
     output: str | None,
     report: Report,
-    settings: dict[str, Any],
-    form: dict[str, Any],
+    settings: Settings,
+    form: Settings,
 ) -> None:
     """Write a finished layer to the raster given by -o, if any, in that form."""
     if not output:
@@ -62,7 +63,7 @@ def _refuse_other_grid(output: str | None, store: str) -> None:
         refuse_other_grid(output, TileStore.open(store).grid)
 
 
-def _refuse_gpus_of_workers(settings: dict[str, Any]) -> None:
+def _refuse_gpus_of_workers(settings: Settings) -> None:
     """Refuse, before any step, what the last one would refuse."""
     if settings.get("backend") == "cuda" and settings["client"] is not None:
         from ..running import ON_CLUSTER, refuse_cuda
@@ -314,7 +315,7 @@ def _command(operation: Any, command: Any, decorators: list[Any], metavar: str) 
     return made
 
 
-def _provide(operation: Any, store: str, settings: dict[str, Any]) -> dict[str, float]:
+def _provide(operation: Any, store: str, settings: Settings) -> dict[str, float]:
     """Compute the layers that an operation needs; return the seconds of each step."""
     from ..prerequisites import refuse_other_run
     from ..store import TileStore
@@ -336,14 +337,14 @@ def _timed(report: Report, before: dict[str, float]) -> float:
     return report.seconds["total"] + sum(before.values())
 
 
-def _inputs(operation: Any, settings: dict[str, Any]) -> dict[str, str | None]:
+def _inputs(operation: Any, settings: Settings) -> dict[str, str | None]:
     """The options that name files to read."""
     read = "outlets", "pour_points", *operation.READS
     named = {f"--{name.replace('_', '-')}": settings.get(name) for name in read}
     return named | files_read(settings)
 
 
-def _refuse_features(output: str | None, settings: dict[str, Any]) -> None:
+def _refuse_features(output: str | None, settings: Settings) -> None:
     """Refuse a vector file or table as -o, and name the option that writes it."""
     kind = Path(output or "").suffix.lower()
     names = ("table",) if kind == ".csv" else ("lines", "table")
@@ -354,7 +355,7 @@ def _refuse_features(output: str | None, settings: dict[str, Any]) -> None:
         )
 
 
-def _refuse_files(settings: dict[str, Any]) -> None:
+def _refuse_files(settings: Settings) -> None:
     """Refuse, before the work starts, a table or lines that cannot be written."""
     if settings.get("table"):
         from ..io.tables import checked_table  # brings GDAL
@@ -366,13 +367,13 @@ def _refuse_files(settings: dict[str, Any]) -> None:
         writable_file(Path(settings["lines"]), overwrite=settings["overwrite"])
 
 
-def _without_contents(operation: Any, settings: dict[str, Any]) -> dict[str, Any]:
+def _without_contents(operation: Any, settings: Settings) -> Settings:
     """Settings in which no file stands for what the function takes from it."""
     files = {name: settings[name] for name in operation.READS}
     return settings | {name: None if file is None else [file] for name, file in files.items()}
 
 
-def check_arguments(function: str, settings: dict[str, Any]) -> None:
+def check_arguments(function: str, settings: Settings) -> None:
     """Refuse, before any work, what a public function refuses of its arguments."""
     import terrain_gpu
 
@@ -385,7 +386,7 @@ def check_arguments(function: str, settings: dict[str, Any]) -> None:
 
 
 def _refuse_layers(
-    given: Given, writes: Iterable[str], files: Iterable[str], settings: dict[str, Any]
+    given: Given, writes: Iterable[str], files: Iterable[str], settings: Settings
 ) -> None:
     """Refuse names given twice, and inputs that do not exist, before any work."""
     from ..store import TileStore

@@ -40,6 +40,7 @@ from ..errors import (
     TerrainError,
     without_secrets,
 )
+from ..facts import Settings
 from ..plurals import counted
 from ..progress import Progress
 from ..tool import as_option
@@ -324,7 +325,7 @@ format_options = (
 """How a GeoTIFF is written."""
 
 
-def taken_format(settings: dict[str, Any], rasters: Collection[str | None]) -> dict[str, Any]:
+def taken_format(settings: Settings, rasters: Collection[str | None]) -> Settings:
     """Take what `format_options` gave out of the settings; refuse it if no raster is written."""
     found = {name: settings.pop(name) for name in ("cog", "compress")}
     if both := "compress_layers" in settings:
@@ -374,7 +375,7 @@ def cluster_options(*modules: str) -> Callable[[Any], Any]:
     return decorator
 
 
-def _devices_of_workers(settings: dict[str, Any]) -> Any:
+def _devices_of_workers(settings: Settings) -> Any:
     """Return which GPUs --workers get, one each, if --backend or --device asks for them."""
     named = (
         click.get_current_context().get_parameter_source("device") is ParameterSource.COMMANDLINE

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ..arguments import FloatType
+from ..facts import Settings
 from ..plurals import counted
 from . import options
 from .places import naming, refuse_shared_files
@@ -49,7 +50,7 @@ class Files:
     ties: str | None
     path: str | None
     dtype: FloatType | None
-    form: dict[str, Any]
+    form: Settings
 
     @property
     def rasters(self) -> dict[str, str]:
@@ -62,7 +63,7 @@ class Files:
         return [*self.rasters.values(), *([] if self.path is None else [self.path])]
 
     def check(
-        self, inputs: dict[str, str | None], json_target: str | None, settings: dict[str, Any]
+        self, inputs: dict[str, str | None], json_target: str | None, settings: Settings
     ) -> None:
         """Refuse, before the work starts, files that the results cannot be written to."""
         from ..io import export, lines
@@ -77,11 +78,11 @@ class Files:
                 if option != "--path":
                     export.refuse_form(file, self._form(option))
 
-    def _form(self, option: str) -> dict[str, Any]:
+    def _form(self, option: str) -> Settings:
         """How the raster of an option is written."""
         return {**self.form, "dtype": self.dtype if option == OPTIONS["distance"] else None}
 
-    def refuse_late(self, store: TileStore, settings: dict[str, Any]) -> None:
+    def refuse_late(self, store: TileStore, settings: Settings) -> None:
         """Refuse, before the paths are computed, what depends on the store."""
         from ..io.export import refuse_other_grid
 
@@ -89,7 +90,7 @@ class Files:
             refuse_other_grid(file, store.grid)
         self._refuse_ties(store, settings)
 
-    def _refuse_ties(self, store: TileStore, settings: dict[str, Any]) -> None:
+    def _refuse_ties(self, store: TileStore, settings: Settings) -> None:
         """Refuse ties of 16 neighbours, and a layer that exists."""
         if self.ties is None:
             return
@@ -109,7 +110,7 @@ class Files:
         store: TileStore,
         starts: Places,
         ends: Places | None,
-        settings: dict[str, Any],
+        settings: Settings,
     ) -> None:
         """Write all of them."""
         if self.ties is not None:
@@ -131,7 +132,7 @@ class Files:
             self._write_rasters(found, store, settings, stores=True)
 
     def _write_rasters(
-        self, found: ShortestPaths, store: TileStore, settings: dict[str, Any], *, stores: bool
+        self, found: ShortestPaths, store: TileStore, settings: Settings, *, stores: bool
     ) -> None:
         """Write the rasters that are files, or those that are stores."""
         from ..io.export import export_layer, is_store
@@ -170,7 +171,7 @@ def _write_paths(
     lines: Sequence[TracedPath],
     places: tuple[Places, Places],
     store: TileStore,
-    settings: dict[str, Any],
+    settings: Settings,
 ) -> None:
     """Write paths, and prove the file before it gets its name."""
     from ..paths.cost_distance.output import write_paths
@@ -187,7 +188,7 @@ def _write_paths(
     write_paths(path, lines, store.grid, overwrite=settings["overwrite"], prove=wanted)
 
 
-def _add_ties(found: ShortestPaths, store: TileStore, settings: dict[str, Any]) -> None:
+def _add_ties(found: ShortestPaths, store: TileStore, settings: Settings) -> None:
     """Compute the layer of ties."""
     from ..paths.ties.operation import tied_steps
 

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from ..arguments import is_raster
 from ..errors import InputError
+from ..facts import Settings
 from ..paths.cost.formula.presets import PRESETS
 from ..paths.cost.models import MODELS, refuse_unknown, row_of, usual_cost
 from ..tool import ToolOption, as_option
@@ -84,7 +85,7 @@ class CostOrFormula(Form):
     def options(self, one: ToolOption, text: str) -> list[Any]:
         return [click.option(as_option(one.name), type=CostType(), help=text)]
 
-    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+    def take(self, name: str, store: TileStore, settings: Settings) -> Any:
         name_frictions(store, settings, settings["parameters"])
         return settings[name]
 
@@ -98,7 +99,7 @@ class Parameters(Form):
     file = False
 
     def options(self, one: ToolOption, text: str) -> list[Any]:
-        how: dict[str, Any] = {"type": options.Parameter(), "metavar": "NAME=VALUE"}
+        how: Settings = {"type": options.Parameter(), "metavar": "NAME=VALUE"}
         how |= {"multiple": True, "callback": options.named_parameters, "help": text}
         return [click.option("--parameter", one.name, **how)]
 
@@ -118,7 +119,7 @@ class NoCornerCutting(Form):
     def options(self, one: ToolOption, text: str) -> list[Any]:
         return [click.option(f"--no-{as_option(one.name)[2:]}", is_flag=True, help=text)]
 
-    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+    def take(self, name: str, store: TileStore, settings: Settings) -> Any:
         return not settings.pop(f"no_{name}")
 
 
@@ -144,13 +145,13 @@ class PathSources(Form):
     def options(self, one: ToolOption, text: str) -> list[Any]:
         return place_options("--source", *self._texts, text, self._form)
 
-    def refuse(self, settings: dict[str, Any]) -> None:
+    def refuse(self, settings: Settings) -> None:
         if self._needed and not any(settings[f"source{one}"] for one in ("", "_rowcol", "s")):
             raise click.UsageError(
                 f"no {self._needed}: give --source X,Y, --source-rowcol ROW,COL or --sources FILE"
             )
 
-    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+    def take(self, name: str, store: TileStore, settings: Settings) -> Any:
         begin, end = (
             tuple(settings.pop(kind, None) for kind in (one, f"{one}_rowcol", f"{one}s"))
             for one in ("source", "target")
@@ -185,7 +186,7 @@ class NetworkPlaces(PathSources):
         own = super().options(one, text)
         return [*own, id_field_option("--sources"), *misplaced_options]
 
-    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+    def take(self, name: str, store: TileStore, settings: Settings) -> Any:
         points, cells, file = (settings.pop(f"source{one}") for one in ("", "_rowcol", "s"))
         return both_ends(store, (points, cells, file), ((), (), None), settings, called=name)[0]
 
@@ -196,7 +197,7 @@ class CostLimit(Form):
     file = False
 
     def options(self, one: ToolOption, text: str) -> list[Any]:
-        limit: dict[str, Any] = {"type": float, "metavar": "COST", "callback": not_negative}
+        limit: Settings = {"type": float, "metavar": "COST", "callback": not_negative}
         return [click.option(as_option(one.name), help=text, **limit)]
 
 
@@ -211,13 +212,13 @@ class CostLimits(CostLimit):
         field = click.option("--max-cost-field", metavar="FIELD", help=of_field)
         return [*super().options(one, text), field]
 
-    def refuse(self, settings: dict[str, Any]) -> None:
+    def refuse(self, settings: Settings) -> None:
         if (field := settings["max_cost_field"]) is not None and settings["sources"] is None:
             raise click.UsageError(
                 f"--max-cost-field {field} names a field of a file: give --sources FILE"
             )
 
-    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+    def take(self, name: str, store: TileStore, settings: Settings) -> Any:
         field, most = settings.pop("max_cost_field"), settings[name]
         if field is None:
             return most
@@ -238,7 +239,7 @@ class FileToWrite(Form):
         self._names, self._required = names, required
 
     def options(self, one: ToolOption, text: str) -> list[Any]:
-        how: dict[str, Any] = {"metavar": one.option.metavar, "help": text}
+        how: Settings = {"metavar": one.option.metavar, "help": text}
         return [click.option(*self._names, one.name, required=self._required, **how)]
 
 
@@ -253,7 +254,7 @@ class AlsoRaster(Form):
     def options(self, one: ToolOption, text: str) -> list[Any]:
         return [click.option(as_option(one.name), metavar=self._metavar, help=text)]
 
-    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+    def take(self, name: str, store: TileStore, settings: Settings) -> Any:
         return settings[name] is not None
 
 
@@ -270,7 +271,7 @@ class LayersOrPlaces(Form):
     def options(self, one: ToolOption, text: str) -> list[Any]:
         return [click.argument(one.name, metavar=one.option.metavar, nargs=-1)]
 
-    def refuse(self, settings: dict[str, Any]) -> None:
+    def refuse(self, settings: Settings) -> None:
         given, context = settings["distances"], click.get_current_context()
         if not given:
             for what in ("source", "target"):
@@ -302,7 +303,7 @@ class LayersOrPlaces(Form):
                 f"layers {' '.join(given)}"
             )
 
-    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+    def take(self, name: str, store: TileStore, settings: Settings) -> Any:
         return settings[name] or None
 
 
@@ -362,7 +363,7 @@ Group = tuple[Sequence[Point], Sequence[Point], str | None]
 
 
 def both_ends(
-    store: TileStore, begin: Group, end: Group, settings: dict[str, Any], called: str = "sources"
+    store: TileStore, begin: Group, end: Group, settings: Settings, called: str = "sources"
 ) -> tuple[Places, Places | None]:
     """Read the sources and the targets; take the options about them out of the settings.
 
@@ -393,9 +394,7 @@ def both_ends(
     return starts, _settled(store, ends, void, "targets", settings)
 
 
-def name_frictions(
-    store: TileStore, settings: dict[str, Any], parameters: dict[str, float]
-) -> None:
+def name_frictions(store: TileStore, settings: Settings, parameters: dict[str, float]) -> None:
     """Choose a missing cost; turn a formula that names a layer into one of frictions."""
     from ..paths.cost.resolve import with_named_layer
 
@@ -407,7 +406,7 @@ def name_frictions(
         settings["cost"], settings["friction"] = found
 
 
-def cost_by_friction(settings: dict[str, Any]) -> str:
+def cost_by_friction(settings: Settings) -> str:
     """Name the cost in a summary if --friction has chosen it."""
     source = click.get_current_context().get_parameter_source("cost")
     chosen = source is ParameterSource.DEFAULT and settings["friction"] is not None
@@ -415,7 +414,7 @@ def cost_by_friction(settings: dict[str, Any]) -> str:
 
 
 def _settled(
-    store: TileStore, found: Places, void: dict[str, Any], what: str, settings: dict[str, Any]
+    store: TileStore, found: Places, void: Settings, what: str, settings: Settings
 ) -> Places:
     """Move places that cannot be used, or leave them out; by default a run refuses them."""
     if void["nodata"] == "error" or not len(found):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from ..arguments import Settling
+from ..facts import Settings
 
 if TYPE_CHECKING:
     from ..grid import GridSpec
@@ -107,7 +108,7 @@ misplaced_options = [
 ]
 
 
-def misplaced_of(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def misplaced_of(settings: Settings) -> tuple[Settings, Settings]:
     """Take --outside, --nodata and --snap out of a command's settings, for readers and `settle`."""
     outside, nodata, snap = (settings.pop(name) for name in ("outside", "nodata", "snap"))
     usual = "error" if snap is None else "snap"
@@ -146,7 +147,7 @@ def added_outlet_options(text: str) -> list[Any]:
     ]
 
 
-def given_outlets(grid: GridSpec, settings: dict[str, Any]) -> Places | None:
+def given_outlets(grid: GridSpec, settings: Settings) -> Places | None:
     """Take the outlets out of a command's settings; None if there are none."""
     points, cells, file = (settings.pop(f"outlet{kind}") for kind in ("", "_rowcol", "s"))
     if not points and not cells and file is None:
@@ -162,7 +163,7 @@ inner_voids_option = click.option(
 
 
 def outlets_of(
-    store: TileStore, settings: dict[str, Any], *, inner_voids: bool | None = None
+    store: TileStore, settings: Settings, *, inner_voids: bool | None = None
 ) -> Asked | None:
     """Take the outlets of flow directions out of a command's settings; None if there are none.
 
@@ -206,7 +207,7 @@ def places(
     file: str | None,
     memory_limit: int | None,
     fields: Mapping[str, str | None] | None = None,
-    outside: Mapping[str, Any] | None = None,
+    outside: Settings | None = None,
     called: str = "",
 ) -> Places:
     """Return all cells that a group of options names.
@@ -254,7 +255,7 @@ def from_file(
     *,
     all_touched: bool = False,
     fields: Mapping[str, str | None] | None = None,
-    outside: Mapping[str, Any] | None = None,
+    outside: Settings | None = None,
 ) -> Places:
     """Return the cells that a vector file (FILE or FILE:LAYER) or an aligned raster names.
 
@@ -266,7 +267,7 @@ def from_file(
 
     path, layer = file_and_layer(name)
     if is_vector(name):
-        how: dict[str, Any] = {"all_touched": all_touched, "fields": not all_touched}
+        how: Settings = {"all_touched": all_touched, "fields": not all_touched}
         how |= {**(fields or {}), **(outside or {})}
         found = from_vector(grid, path, layer, memory_limit, **how)
         if found.reprojected:

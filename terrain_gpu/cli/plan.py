@@ -23,6 +23,7 @@ from ..arguments import (
 )
 from ..engine.machine import Machine
 from ..errors import InputError
+from ..facts import Findings, Settings
 from ..grid import MAX_SIDE, BlockGrid
 from ..paths.cost.models import row_of
 from ..spanning_tree.weights import WEIGHTS
@@ -398,7 +399,7 @@ def command(
         options.say(text)
 
 
-def _refuse(purpose: str, problem: dict[str, Any]) -> None:
+def _refuse(purpose: str, problem: Settings) -> None:
     """Refuse options that say nothing about what is planned."""
     for name, value in problem.items():
         if value and purpose not in NEEDS[name]:
@@ -417,9 +418,7 @@ def _refuse(purpose: str, problem: dict[str, Any]) -> None:
         tool_of(command).planned(problem)
 
 
-def _case(
-    purpose: str, cells: np.dtype, layer: str, problem: dict[str, Any], storage: int | None
-) -> Any:
+def _case(purpose: str, cells: np.dtype, layer: str, problem: Settings, storage: int | None) -> Any:
     """Return what a forecast depends on beside the plan; None for what has not been measured."""
     from .forecast_paths import usual_visits
     from .forecast_tasks import Case
@@ -447,7 +446,7 @@ def _case(
     )
 
 
-def _divides(problem: dict[str, Any]) -> bool:
+def _divides(problem: Settings) -> bool:
     """Whether cells divide what drains through them, or paths are found by another method."""
     return problem["method"] not in (None, "d8", "relax")
 
@@ -460,7 +459,7 @@ def _forecast(
     workers: int,
     like: str | None,
     case: Any,
-) -> tuple[Plan, dict[str, Any] | None, str]:
+) -> tuple[Plan, Findings | None, str]:
     """Plan a run on a cluster and predict it, also in words; None without a forecast."""
     from .forecast import PASSES, described, forecast, learned
 
@@ -482,7 +481,7 @@ def _plan(
     layer: str,
     block_size: int | None,
     also_read: Callable[[str | None], np.dtype | None],
-    problem: dict[str, Any],
+    problem: Settings,
     machine: Machine,
 ) -> Plan:
     """Plan what `--for` names."""

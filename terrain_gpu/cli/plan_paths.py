@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..facts import Settings
 from ..grid import TILE, BlockGrid
 from ..grid.neighbours import reach_of
 from ..paths.cost.models import CostModel, friction_beside, is_directed, usual_cost
@@ -39,7 +40,7 @@ class PlannedPaths:
     purpose: str
     cells: np.dtype
     layer: str
-    problem: dict[str, Any]
+    problem: Settings
     also_read: Callable[[str | None], np.dtype | None] = lambda name: None
 
     @property
@@ -111,7 +112,7 @@ class PlannedPaths:
             return self._index(BlockGrid(rows, cols, block_size), beside, machine)
         return self._distances(BlockGrid(rows, cols, block_size), beside, machine)
 
-    def _matrix(self, rows: int, cols: int, beside: dict[str, Any], machine: Machine) -> MatrixPlan:
+    def _matrix(self, rows: int, cols: int, beside: Settings, machine: Machine) -> MatrixPlan:
         from ..paths.cost_matrix.operation import plan_matrix
 
         network = self.purpose == "least-cost-network"
@@ -137,7 +138,7 @@ class PlannedPaths:
         sizes = {"tile": self.problem["tile"] or TILE, "levels": self.problem["levels"] or 0}
         return new_index(Path(NAME), blocks, self.model, self.cells, sizes)
 
-    def _index(self, blocks: BlockGrid, beside: dict[str, Any], machine: Machine) -> StreamPlan:
+    def _index(self, blocks: BlockGrid, beside: Settings, machine: Machine) -> StreamPlan:
         from ..paths.distance_index.operation import plan_index
 
         planned = self._new_index(blocks)
@@ -145,7 +146,7 @@ class PlannedPaths:
         read = blocks.rows * blocks.cols * sum(kind.itemsize for kind in kinds)
         return plan_index(planned, self.cells, self.model, read=read, machine=machine)
 
-    def _distances(self, blocks: BlockGrid, beside: dict[str, Any], machine: Machine) -> StreamPlan:
+    def _distances(self, blocks: BlockGrid, beside: Settings, machine: Machine) -> StreamPlan:
         """Of distances, and of the network or the corridor that follows from them."""
         from ..engine.plan import plan_paths
         from ..paths.cost_distance.operation import method_bytes

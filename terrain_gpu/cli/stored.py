@@ -6,13 +6,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ..facts import Findings
 from ..plurals import counted
 from . import options
 
 if TYPE_CHECKING:
     from ..store import Layer, TileStore
 
-Check = Callable[..., tuple[dict[str, Any], str]]
+Check = Callable[..., tuple[Findings, str]]
 """Given a store, limits and progress, it returns what to report and a line that says so."""
 
 
@@ -39,7 +40,7 @@ def of_levels(store: TileStore, check: Callable[..., Any]) -> dict[str, Check]:
     """A check of each overview of each level, by name."""
     from ..store.levels import levels_of, made_from
 
-    def on(level: TileStore, _: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+    def on(level: TileStore, _: TileStore, name: str, **how: Any) -> tuple[Findings, str]:
         found, line = check(level, name, **how)
         return found, f"overviews 1:{level.path.name}, {line}"
 
@@ -56,7 +57,7 @@ def _of_coordinates(store: TileStore) -> dict[str, Check]:
     from ..store.coordinates import check_coordinates
     from ..store.levels import levels_of
 
-    def check(level: TileStore, _: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
+    def check(level: TileStore, _: TileStore, **how: Any) -> tuple[Findings, str]:
         check_coordinates(level, how["progress"])
         where = "" if level is store else f"overviews 1:{level.path.name}, "
         return {}, f"{where}coordinates match the grid"
@@ -66,7 +67,7 @@ def _of_coordinates(store: TileStore) -> dict[str, Check]:
     return {name: partial(check, level) for name, level in levels}
 
 
-def _data(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+def _data(store: TileStore, name: str, **how: Any) -> tuple[Findings, str]:
     from ..engine.proof import Limits, check_blocks, plan_threads
     from ..store.coordinates import check_attributes
 

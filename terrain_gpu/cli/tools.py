@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..arguments import amount, cells_away, counting, levels_above, not_negative
+from ..facts import Settings
 from ..tool import (
     PathLike,
     Tool,
@@ -41,11 +42,11 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
     given = {name: FORMS[one.option.form] for name, one in tool_options.items() if one.option.form}
     files = [name if form.file is True else form.file for name, form in given.items() if form.file]
 
-    def take(store: TileStore, settings: dict[str, Any]) -> None:
+    def take(store: TileStore, settings: Settings) -> None:
         for name, form in given.items():
             settings[name] = form.take(name, store, settings)
 
-    def provide(store: TileStore, show: Any, settings: dict[str, Any]) -> dict[str, float]:
+    def provide(store: TileStore, show: Any, settings: Settings) -> dict[str, float]:
         from .. import prerequisites
 
         take(store, settings)
@@ -62,10 +63,10 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
             form.warn(found)
         return found
 
-    def asked(settings: dict[str, Any]) -> Tool:
+    def asked(settings: Settings) -> Tool:
         return cls(**{name: settings[name] for name in tool_options})
 
-    def refuse(settings: dict[str, Any]) -> None:
+    def refuse(settings: Settings) -> None:
         for form in given.values():
             form.refuse(settings)
 

@@ -20,6 +20,7 @@ from ..errors import (
     TerrainError,
     VerificationError,
 )
+from ..facts import Findings, Settings
 from ..plurals import counted
 from ..spanning_tree import LAYER as TREE
 from ..tool import Tool
@@ -203,13 +204,11 @@ class _ClusterFigures:
         before, self._tasks = self._tasks, self._cluster.figures.tasks
         return {"proof_tasks": self._tasks - before}
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return {} if self._cluster is None else {"cluster": self._cluster.settings()}
 
 
-def _of_cluster(
-    store: TileStore, client: Any, **limits: Any
-) -> tuple[dict[str, Any], _ClusterFigures]:
+def _of_cluster(store: TileStore, client: Any, **limits: Any) -> tuple[Settings, _ClusterFigures]:
     """Limits of proofs, with the cluster that runs them, and its figures."""
     if client is None:
         return limits, _ClusterFigures(None)
@@ -220,7 +219,7 @@ def _of_cluster(
     return limits, _ClusterFigures(cluster)
 
 
-def _results(store: TileStore, gpu: dict[str, Any]) -> dict[str, Check]:
+def _results(store: TileStore, gpu: Settings) -> dict[str, Check]:
     """Proofs of all results, by name."""
     checks: dict[str, Check] = {}
     if TREE in store:
@@ -236,7 +235,7 @@ def _results(store: TileStore, gpu: dict[str, Any]) -> dict[str, Check]:
     return checks
 
 
-def _forest(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
+def _forest(store: TileStore, **how: Any) -> tuple[Findings, str]:
     tool = tool_of("compute-mst")
     found = tool.load(tool.proof)(store, store.layer(TREE), **how)
     return found, f"layer {TREE} verified, {tool.proven(found)}"
@@ -257,7 +256,7 @@ def _distances(store: TileStore) -> list[str]:
     return list(dict.fromkeys(["distance"] * usual + found))
 
 
-def _paths(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+def _paths(store: TileStore, name: str, **how: Any) -> tuple[Findings, str]:
     from ..paths.proof import verify_stored
 
     found = verify_stored(store, name, **how)
@@ -276,9 +275,9 @@ class _LayerProof:
     """The proof of a layer: its function, as module:name in the package, and how to tell it."""
 
     function: str | Callable[..., Any]
-    tell: Callable[[dict[str, Any]], str]
+    tell: Callable[[Findings], str]
 
-    def __call__(self, store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+    def __call__(self, store: TileStore, name: str, **how: Any) -> tuple[Findings, str]:
         from ..engine.proof import Limits
 
         verify = self.function
@@ -291,7 +290,7 @@ class _LayerProof:
         return found, f"{layers} verified, {self.tell(found)}"
 
 
-def _with_a_value(found: dict[str, Any]) -> str:
+def _with_a_value(found: Findings) -> str:
     return counted(found["cells"], "cell with a value")
 
 
@@ -312,8 +311,8 @@ _DRAINED = "outlets"
 def _of_tool(tool: type[Tool]) -> _LayerProof:
     """The proof of the layers of a tool."""
 
-    def verify(*args: Any) -> dict[str, Any]:
-        found: dict[str, Any] = tool.load(tool.proof)(*args)
+    def verify(*args: Any) -> Findings:
+        found: Findings = tool.load(tool.proof)(*args)
         return found
 
     return _LayerProof(verify, tool.proven)
@@ -359,7 +358,7 @@ def _on_the_cpu(store: TileStore) -> dict[str, Check]:
     return checks
 
 
-def _conversion(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+def _conversion(store: TileStore, name: str, **how: Any) -> tuple[Findings, str]:
     from ..engine.proof import Limits
     from ..io.proof.conversion import verify_stored_conversion
 
@@ -375,7 +374,7 @@ def _conversion(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any]
 
 def _of_file(
     file: str | None, layer: str | None, heights: str | None
-) -> Callable[..., tuple[dict[str, Any], str]]:
+) -> Callable[..., tuple[Findings, str]]:
     """The check of --file, by its ending."""
     if file and file.lower().endswith(LINES):
         return partial(_features, file=file, name=layer, heights=heights)
@@ -384,7 +383,7 @@ def _of_file(
     return partial(_file, file=file or "", name=layer or "elevation")
 
 
-def _file(store: TileStore, file: str, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+def _file(store: TileStore, file: str, name: str, **how: Any) -> tuple[Findings, str]:
     from ..engine.proof import Limits
     from ..io.proof.raster import verify_exported
 
@@ -394,7 +393,7 @@ def _file(store: TileStore, file: str, name: str, **how: Any) -> tuple[dict[str,
 
 def _features(
     store: TileStore, file: str, name: str | None, heights: str | None, **how: Any
-) -> tuple[dict[str, Any], str]:
+) -> tuple[Findings, str]:
     from ..engine.proof import Limits
     from ..hydrology.streams.proof_lines import verify_stored_lines
     from ..raster.contours.proof_files import is_drawing
@@ -415,7 +414,7 @@ def _features(
     return found, f"file {file} verified, {counted(found['links'], 'link')} of layer {name}"
 
 
-def _drawing(store: TileStore, file: str, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+def _drawing(store: TileStore, file: str, name: str, **how: Any) -> tuple[Findings, str]:
     from ..engine.proof import Limits
     from ..raster.contours.proof_files import verify_drawing
 
@@ -427,7 +426,7 @@ def _drawing(store: TileStore, file: str, name: str, **how: Any) -> tuple[dict[s
     return found, f"file {file} verified, {told} of layer {name}"
 
 
-def _path_lines(store: TileStore, file: str, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+def _path_lines(store: TileStore, file: str, name: str, **how: Any) -> tuple[Findings, str]:
     from ..paths.proof.lines import verify_stored_paths
 
     limit, progress = how["memory_limit"], how["progress"]
@@ -435,7 +434,7 @@ def _path_lines(store: TileStore, file: str, name: str, **how: Any) -> tuple[dic
     return found, f"file {file} verified, {counted(found['paths'], 'path')} by layer {name}"
 
 
-def _index(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
+def _index(store: TileStore, **how: Any) -> tuple[Findings, str]:
     from ..engine.proof import Limits
     from ..paths.distance_index.stored import verify_stored_index
 
@@ -448,7 +447,7 @@ def _index(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
 
 def _drainage(
     store: TileStore, sums: list[str], codes: list[str], **how: Any
-) -> tuple[dict[str, Any], str]:
+) -> tuple[Findings, str]:
     from ..engine.proof import Limits
     from ..hydrology.accumulate.proof import verify_stored_drainage
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..arguments import is_raster
+from ..facts import Settings
 from . import options
 from .places import file_and_layer, from_file, is_vector, naming
 
@@ -41,7 +42,7 @@ store_option = click.option(
 )
 
 
-def warn_if_empty(store: str, settings: dict[str, Any]) -> None:
+def warn_if_empty(store: str, settings: Settings) -> None:
     """Warn if the heights in a store have no value, as conversion warns of a raster."""
     from ..store import TileStore
 
@@ -74,7 +75,7 @@ class Given:
 
     @classmethod
     def of(
-        cls, path: str, written: list[str], settings: dict[str, Any], layers: Sequence[str] = ()
+        cls, path: str, written: list[str], settings: Settings, layers: Sequence[str] = ()
     ) -> Given:
         """Check the argument and the settings about it; take --store out of the settings.
 
@@ -120,7 +121,7 @@ class Given:
         return "nothing is kept" if self.temporary else f"{kept}, --resume continues"
 
     @contextmanager
-    def store(self, settings: dict[str, Any]) -> Iterator[str]:
+    def store(self, settings: Settings) -> Iterator[str]:
         """The path of the store: the one given, or what the raster is converted to."""
         if not self.raster:
             warn_if_empty(self.path, settings)
@@ -190,7 +191,7 @@ class Given:
             return together(passing=store)
         return together("--resume --overwrite writes the rest")
 
-    def layers(self, store: TileStore, settings: dict[str, Any]) -> TileStore:
+    def layers(self, store: TileStore, settings: Settings) -> TileStore:
         """Turn the files of LAYERS into layers called like them; return the store that has them.
 
         A layer of the same file is left as it is.
@@ -216,7 +217,7 @@ class Given:
                 report.result.pop(key, None)
 
 
-def layer_of(option: str, store: TileStore, settings: dict[str, Any], nor: str = "") -> str:
+def layer_of(option: str, store: TileStore, settings: Settings, nor: str = "") -> str:
     """The layer that an option names, made from its file if it names that.
 
     `nor` begins the error, by what else the option takes.
@@ -249,7 +250,7 @@ def layer_of(option: str, store: TileStore, settings: dict[str, Any], nor: str =
     return name
 
 
-def files_read(settings: dict[str, Any]) -> dict[str, str | None]:
+def files_read(settings: Settings) -> dict[str, str | None]:
     """The files that LAYERS name, for `refuse_shared_files`."""
     given = {option: settings.get(option) for option in LAYERS}
     return {f"--{option}": name for option, name in given.items() if name and _is_file(name)}
@@ -268,9 +269,7 @@ def _layer_called(file: str) -> str:
     return found if found[:1].isalpha() else f"layer_{found}"
 
 
-def _add(
-    file: str, store: TileStore, layer: str, settings: dict[str, Any], *, barriers: bool
-) -> None:
+def _add(file: str, store: TileStore, layer: str, settings: Settings, *, barriers: bool) -> None:
     """Add a raster to a store, or features where they are barriers."""
     from ..errors import InputError
 
@@ -308,11 +307,11 @@ def _add(
         compute(asked, store, progress=progress, **again, **own)
 
 
-def _convert(path: str, store: str, settings: dict[str, Any], **more: Any) -> None:
+def _convert(path: str, store: str, settings: Settings, **more: Any) -> None:
     """Convert a raster."""
     from ..io.convert import convert_dataset
 
-    how: dict[str, Any] = {name: settings.get(name) for name in _RUN}
+    how: Settings = {name: settings.get(name) for name in _RUN}
     with options.progress_of("convert") as progress:
         convert_dataset(path, store, progress=progress, **how, **more)
 

@@ -23,6 +23,7 @@ import numpy as np
 from ..arguments import Devices
 from ..engine.machine import owns_process
 from ..errors import PlanError
+from ..facts import Settings
 from ..grid.neighbours import COL_STEP, COL_STEP_16, EDGE_OF, ROW_STEP, ROW_STEP_16
 
 log = logging.getLogger(__name__)
@@ -152,12 +153,12 @@ def _neighbours() -> str:
     return "\n".join(lines)
 
 
-def defines(values: dict[str, Any]) -> tuple[str, ...]:
+def defines(values: Settings) -> tuple[str, ...]:
     """Return macro definitions as compiler options."""
     return tuple(f"-D{name}={int(v) if isinstance(v, bool) else v}" for name, v in values.items())
 
 
-def module(name: str, values: dict[str, Any]) -> Any:
+def module(name: str, values: Settings) -> Any:
     """Return the kernels of ``cuda/kernels/NAME.cu`` with these macros, for the current device.
 
     Compiled at first use for the device's architecture, then cached in memory and on disk.

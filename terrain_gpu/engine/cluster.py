@@ -25,6 +25,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ClusterError, PlanError
+from ..facts import Settings
 from ..grid import Block
 from ..plurals import counted
 from ..store.objects import ObjectPath, is_url
@@ -124,7 +125,7 @@ class Cluster:
         )
         self._room = self._ask(workers)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Return the report's entries about the cluster."""
         return {"workers": self.workers, "threads": self.slots, **self.figures.as_dict()}
 

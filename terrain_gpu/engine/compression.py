@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..arguments import refused
+from ..facts import Settings
 from ..plurals import counted
 from ..store.objects import ObjectPath
 from ..store.run import begun_compression
@@ -79,7 +80,7 @@ def refuse_for_arrays(compress: str | None) -> None:
         )
 
 
-def told_of(compress: str | None, layers: Mapping[str, Layer]) -> dict[str, Any]:
+def told_of(compress: str | None, layers: Mapping[str, Layer]) -> Settings:
     """Return the compression of layers for the report, if it was requested."""
     return {"compress": {n: layer.compress for n, layer in layers.items()}} if compress else {}
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..arguments import MOST_DEVICES, Devices
 from ..errors import ClusterError, InputError
+from ..facts import Settings
 from ..plurals import counted
 from .forks import without_interrupts, without_pandas
 from .machine import BASELINE, MB, available_threads, machine_memory
@@ -286,7 +287,7 @@ def _one_gpu_each(workers: int, device: Devices) -> list[dict[str, str]]:
     return [{VISIBLE: name} for name in names[:workers]]
 
 
-def _connection_settings(scheduler: str) -> dict[str, Any]:
+def _connection_settings(scheduler: str) -> Settings:
     """Return the settings for a connection to a scheduler; reject an invalid address."""
     from distributed.comm.registry import get_backend
     from distributed.security import Security
@@ -303,7 +304,7 @@ def _connection_settings(scheduler: str) -> dict[str, Any]:
             "or the address that the scheduler prints when it starts"
         ) from None
     try:
-        settings: dict[str, Any] = Security().get_connection_args("client")
+        settings: Settings = Security().get_connection_args("client")
     except (OSError, ValueError) as error:
         raise InputError(f"--scheduler {scheduler}: Dask's TLS settings: {error}") from None
     if parts[1] in ("tls", "wss") and settings.get("ssl_context") is None:
@@ -315,7 +316,7 @@ def _connection_settings(scheduler: str) -> dict[str, Any]:
     return settings
 
 
-async def _greet(scheduler: str, settings: dict[str, Any]) -> None:
+async def _greet(scheduler: str, settings: Settings) -> None:
     """Wait for the first answer of a scheduler."""
     from distributed.core import rpc
 

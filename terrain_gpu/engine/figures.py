@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import Any
 
+from ..facts import Findings
 from .worker import TaskFigures
 
 
@@ -53,7 +53,7 @@ class Figures:
             loading = sum(figures.processor - count * seconds / items for figures, count in first)
             self.loading = (self.loading or 0.0) + max(loading, 0.0)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Findings:
         """Return the entries for the report."""
         return {
             "tasks": self.tasks,
@@ -83,7 +83,7 @@ SAME = "host", "peak_rss_bytes"
 """Figures of a worker that are not added up."""
 
 
-def figures_of_both(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+def figures_of_both(one: Findings, other: Findings) -> Findings:
     """Combine the report entries of two runs by the same client; the second is `other`."""
     counted = "tasks", "retries", "bytes_sent", "bytes_received"
     peak, each = "worker_peak_rss_bytes", {**one["each"], **other["each"]}

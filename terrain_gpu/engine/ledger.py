@@ -14,7 +14,7 @@ import json
 import math
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ import numpy as np
 
 from .. import __version__
 from ..errors import StoreError, TerrainError
+from ..facts import JsonObject, Settings
 from ..grid import Block
 from ..store.checksums import crc32c, sealed_line, unsealed_line
 from ..store.files import output_errors, write_parts
@@ -47,7 +48,7 @@ class Ledger:
     """
 
     def __init__(
-        self, path: Path, messages: Sequence[type], settings: Mapping[str, Any] | None = None
+        self, path: Path, messages: Sequence[type], settings: Settings | None = None
     ) -> None:
         self._path, self._kinds = path, {kind.__name__: kind for kind in messages}
         self._of = f"{crc32c(json.dumps(settings, sort_keys=True).encode()):08x}"
@@ -147,7 +148,7 @@ class Ledger:
                 self._log.close()
                 self._log = None
 
-    def _write(self, line: dict[str, Any], arrays: list[np.ndarray]) -> None:
+    def _write(self, line: JsonObject, arrays: list[np.ndarray]) -> None:
         parts = [sealed_line(line), *(_flat(array) for array in arrays if array.size)]
         with self._lock, output_errors(self._path):
             if self._closed:

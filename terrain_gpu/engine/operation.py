@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from ..errors import InputError, StoreError
+from ..facts import Findings, JsonObject, Settings
 from ..grid import Block, BlockGrid, GridSpec, Window
 from ..grid.lengths import Measured
 from ..store import Layer, LayerWriter, TileStore, create_layer
@@ -80,8 +81,8 @@ class OutputLayer:
     dtype: np.dtype
     nodata: float | int | None = None
     holds: str = "results"
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    described: Mapping[str, Any] = field(default_factory=dict)
+    attributes: JsonObject = field(default_factory=dict)
+    described: JsonObject = field(default_factory=dict)
     compress: str | None = None
     origin: str = "the new layer"
 
@@ -169,7 +170,7 @@ class State:
     def join(self, phase: Phase) -> None:
         """Finish a phase after all its blocks were added."""
 
-    def found(self) -> dict[str, Any]:
+    def found(self) -> Findings:
         """Return the totals that are recorded with the outputs and reported."""
         return {}
 
@@ -220,7 +221,7 @@ class Operation(ABC):
         """The quantities measured on the map; `run` warns if the projection distorts them."""
         return ()
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Return the settings that the outputs depend on. A run resumes only if they are equal."""
         settings = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
         del settings["store"]
@@ -245,7 +246,7 @@ class Operation(ABC):
         """Number of times that progress counts every cell."""
         return sum(phase.counted for phase in self.phases)
 
-    def execute(self, run: Run) -> dict[str, Any]:
+    def execute(self, run: Run) -> Findings:
         """Run all phases; return the totals to record with the outputs and to report.
 
         By default blocks stream through one phase after another. Operations with other phases
@@ -266,7 +267,7 @@ class Operation(ABC):
     def plan_verify(self, machine: Machine) -> None:  # noqa: B027
         """Raise PlanError, before the work starts, if the limits are too small for `verify`."""
 
-    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: Findings) -> Findings:
         """Verify the outputs before they are committed; return entries for the report."""
         raise NotImplementedError(f"{self.command} has no proof")
 
@@ -283,15 +284,15 @@ class Operation(ABC):
         """Convert the `Result` of the run to what the public function returns."""
         return result
 
-    def record(self, totals: dict[str, Any]) -> dict[str, Any]:
+    def record(self, totals: Findings) -> Findings:
         """Return the totals of `execute` as attributes of the outputs."""
         return {"result": totals}
 
-    def beside(self, committed: Mapping[str, Layer | None]) -> dict[str, Any]:
+    def beside(self, committed: Mapping[str, Layer | None]) -> Settings:
         """Return what an output records about the outputs committed before it."""
         return {}
 
-    def recorded(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    def recorded(self, attributes: JsonObject) -> Findings:
         """Return the totals of `execute` from the attributes of a finished output."""
         return attributes["result"]
 
@@ -380,7 +381,7 @@ class Operation(ABC):
         """Return names and digests of the inputs, so that a run over other cells is not resumed."""
         return {layer.name: layer.identity for layer in self.layers}
 
-    def fingerprint(self) -> dict[str, Any]:
+    def fingerprint(self) -> Settings:
         """Return what must be equal to resume a run; recorded with the outputs."""
         return {**self.settings(), "of": self.identity()}
 
@@ -454,7 +455,7 @@ class Operation(ABC):
         count = len(self.layers)
         return self.solve(phase, block, data[:count], data[count:], context, work)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> JsonObject:
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from ..errors import PlanError
+from ..facts import Findings
 from ..grid import MAX_BLOCK, MIN_BLOCK, TILE, BlockGrid, Window, ceil_div
 from ..plurals import counted
 from .machine import MB, NO_LIMIT, Machine
@@ -183,7 +184,7 @@ class StreamPlan:
         """`steps`, or what this plan takes alone."""
         return self.steps or (PlanStep(self.memory, max(self.workers, 1), self.buffers),)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Findings:
         own = asdict(self)
         del own["steps"], own["always"]
         return own

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 import numpy as np
 
 from ..errors import StoreError, VerificationError
+from ..facts import Findings, Settings
 from ..grid import Block, BlockGrid
 from ..progress import Progress, silent
 from ..store import Layer, TileStore
@@ -333,8 +334,8 @@ class RunRecord:
 
     def __init__(self, store: TileStore, layer: Layer) -> None:
         self.store, self.layer = store, layer
-        self.settings: dict[str, Any] = layer.info.get("settings")  # type: ignore[assignment]
-        self.result: dict[str, Any] = layer.info.get("result")  # type: ignore[assignment]
+        self.settings: Settings = layer.info.get("settings")  # type: ignore[assignment]
+        self.result: Findings = layer.info.get("result")  # type: ignore[assignment]
         for key in ("settings", "result"):
             if not isinstance(getattr(self, key), dict):
                 raise self.damaged(key, getattr(self, key))

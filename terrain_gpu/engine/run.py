@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from ..errors import ClusterError, OutputError, ReprojectionError, VerificationError
+from ..facts import Findings, Settings
 from ..grid import Block
 from ..grid.lengths import warn_of_mercator
 from ..progress import Passes, Progress, silent
@@ -56,7 +57,7 @@ class Result(Layered):
     """
 
     layers: dict[str, Layer]
-    found: dict[str, Any]
+    found: Findings
     report: Report
 
 
@@ -269,7 +270,7 @@ class Run:
     gpu: Any = None
     held: int = 0
     cluster: Cluster | None = None
-    told: dict[str, Any] = field(default_factory=dict)
+    told: Settings = field(default_factory=dict)
     counted: bool = True
     ledger: Ledger | None = None
     adding: threading.Lock = field(default_factory=threading.Lock)
@@ -572,10 +573,10 @@ def run_in_memory(
     return arrays, report
 
 
-def execute(begun: Run, place: Location, plan_on: Callable[[Any], StreamPlan]) -> dict[str, Any]:
+def execute(begun: Run, place: Location, plan_on: Callable[[Any], StreamPlan]) -> Findings:
     """Run all phases; if the GPU runs out of memory, run them again on the CPU."""
 
-    def step(gpu: Any) -> dict[str, Any]:
+    def step(gpu: Any) -> Findings:
         begun.gpu, begun.held, begun.plan = gpu, place.held, plan_on(gpu)
         if begun.ledger is not None:
             begun.ledger.rewind()
@@ -584,7 +585,7 @@ def execute(begun: Run, place: Location, plan_on: Callable[[Any], StreamPlan]) -
     return place.run(step)
 
 
-def _verify(begun: Run, totals: dict[str, Any]) -> None:
+def _verify(begun: Run, totals: Findings) -> None:
     figures = None if begun.cluster is None else begun.cluster.figures
     before = 0 if figures is None else figures.tasks
     with begun.report.phase("verify"):

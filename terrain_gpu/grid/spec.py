@@ -16,6 +16,7 @@ import numpy as np
 from ..arguments import described, numbers, real, refused, text, whole
 from ..described import Described
 from ..errors import ArgumentError, InputError
+from ..facts import JsonObject
 from .tiling import Window, clip, is_empty
 
 MAX_SIDE = 2**31 - 1
@@ -58,7 +59,7 @@ class GridSpec(Described):
     crs_wkt: str = ""
     crs_code: str | None = None
 
-    def facts_shown(self) -> dict[str, Any]:
+    def facts_shown(self) -> JsonObject:
         facts = {"rows": self.rows, "cols": self.cols, "transform": self.transform}
         return {**facts, "crs": self.crs_code or self.crs_wkt}
 

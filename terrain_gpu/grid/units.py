@@ -10,6 +10,7 @@ import math
 import re
 from typing import Any
 
+from ..facts import Settings
 from .lengths import metres_per_unit, other_unit
 from .spec import GridSpec
 
@@ -88,19 +89,19 @@ def range_of(layer: Any) -> str:
     return f"{low} to {high} {unit}".rstrip()
 
 
-def meaning_of(layer: Any) -> dict[str, Any]:
+def meaning_of(layer: Any) -> Settings:
     """Unit, scale and offset of a layer's cells; None, 1 and 0 if not recorded."""
     factor, offset = scale_of(layer)
     return {UNITS: layer.attributes.get(UNITS), "scale_factor": factor, "add_offset": offset}
 
 
-def same_quantity(layer: Any) -> dict[str, Any]:
+def same_quantity(layer: Any) -> Settings:
     """Attributes for a layer with the same quantity as this one, such as filled elevations."""
     attributes = getattr(layer, "attributes", {})
     return {name: attributes[name] for name in (UNITS, *SCALED) if name in attributes}
 
 
-def in_unit(unit: str) -> dict[str, Any]:
+def in_unit(unit: str) -> Settings:
     """Attributes for a layer in this unit."""
     return {UNITS: unit} if unit else {}
 

@@ -6,7 +6,7 @@ settings causes an error, or is replaced with --overwrite.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -14,6 +14,7 @@ from ..engine.operation import Operation
 from ..engine.proof import RunRecord
 from ..engine.run import Here, run
 from ..errors import StoreError
+from ..facts import Settings
 from ..prerequisites import refuse_stale
 from ..progress import Progress, silent
 from ..running import compute
@@ -42,9 +43,9 @@ Show = Callable[[str], AbstractContextManager[Progress]]
 def provide(
     tool: FlowDirection,
     store: TileStore,
-    options: dict[str, Any],
+    options: Settings,
     show: Show,
-    settings: Mapping[str, Any] | None,
+    settings: Settings | None,
 ) -> dict[str, float]:
     """Compute the layers that flow directions need and a store lacks.
 
@@ -135,7 +136,7 @@ def provide_heights(
     return {name: result.report.seconds["total"]}
 
 
-def _replacing(options: dict[str, Any], replace: bool) -> dict[str, Any]:
+def _replacing(options: Settings, replace: bool) -> dict[str, Any]:
     """Return the options of a step that may replace a finished layer, not only resume a run."""
     return {**options, "overwrite": True} if replace else options
 

@@ -12,6 +12,7 @@ from rasterio.errors import CRSError
 
 from .. import cells
 from ..errors import InputError
+from ..facts import JsonObject
 from ..grid import GridSpec, Window, units
 from ..grid.crs import grid_crs
 from ..plurals import counted
@@ -133,13 +134,13 @@ def mapping_name(array: Any) -> str:
     return name if isinstance(name, str) else "spatial_ref"
 
 
-def _mapping(array: Any) -> dict[str, Any]:
+def _mapping(array: Any) -> JsonObject:
     """Attributes of the CF grid mapping; empty if there is none."""
     name = mapping_name(array)
     return dict(array.coords[name].attrs) if name in array.coords else {}
 
 
-def _told(mapping: dict[str, Any], name: str) -> Transform | None:
+def _told(mapping: JsonObject, name: str) -> Transform | None:
     """The transform in the GeoTransform attribute, in rasterio's order."""
     if "GeoTransform" not in mapping:
         return None
@@ -193,7 +194,7 @@ def _of_coordinates(
     return grid
 
 
-def _crs(array: Any, mapping: dict[str, Any], name: str) -> CRS | None:
+def _crs(array: Any, mapping: JsonObject, name: str) -> CRS | None:
     text = mapping.get("crs_wkt") or mapping.get("spatial_ref") or array.attrs.get("crs")
     if not text and mapping.get("grid_mapping_name"):
         text = getattr(getattr(array, "rio", None), "crs", None)  # rioxarray reads CF parameters

@@ -18,6 +18,7 @@ from ..engine.plan import StreamPlan, format_size
 from ..engine.plan_stream import SourceShape, plan_stream
 from ..engine.run import Here, run
 from ..errors import InputError, StoreError, without_secrets
+from ..facts import JsonObject, Settings
 from ..grid import GridSpec
 from ..progress import Progress, silent
 from ..report import Report
@@ -142,7 +143,7 @@ def convert_dataset(
         when the proof fails; nothing is written or replaced then.
     """
     paths: tuple[Any, ...] = tuple(inputs)  # type: ignore[arg-type] # `checked` made a list of them
-    limits: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads}
+    limits: Settings = {"memory_limit": memory_limit, "threads": threads}
     problem = Convert(
         str(store),
         paths,
@@ -253,7 +254,7 @@ def _warn_of_padding(store: str | os.PathLike[str], stored: int, raw: int) -> No
         )
 
 
-def _described(written: Layer, grid: GridSpec) -> dict[str, Any]:
+def _described(written: Layer, grid: GridSpec) -> JsonObject:
     """Describe a layer for the report."""
     return {
         "rows": grid.rows,

@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, groupby
@@ -23,6 +23,7 @@ from ..engine.plan_stream import SourceShape, plan_stream
 from ..engine.proof import Limits
 from ..engine.run import Run
 from ..errors import ArgumentError, CellError, ClusterError, InputError, without_secrets
+from ..facts import Findings, JsonObject, Settings
 from ..grid import Block, BlockGrid, GridSpec, ceil_div
 from ..grid.crs import same_crs
 from ..grid.neighbours import BACKLINK_ENCODINGS, BACKLINKS, FLOW_DIRECTIONS
@@ -165,7 +166,7 @@ class Convert(Operation):
         return (layer,)
 
     @property
-    def _recorded(self) -> dict[str, Any]:
+    def _recorded(self) -> Settings:
         """Attributes of the layer that tell this program what its cells are."""
         if self.directions is None:
             return getattr(self.mosaic.inputs[0], "recorded", {})
@@ -173,7 +174,7 @@ class Convert(Operation):
         return {"encoding": BACKLINKS if back else FLOW_DIRECTIONS}
 
     @cached_property
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> Settings:
         settings = {
             # Other names may hold passwords, as those of databases do.
             "rasters": [one.path if one.files else None for one in self.mosaic.inputs],
@@ -188,10 +189,10 @@ class Convert(Operation):
         rare = {"encoding": self.directions, "dtype": self.dtype}
         return settings | {name: value for name, value in rare.items() if value is not None}
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return self._settings
 
-    def fingerprint(self) -> dict[str, Any]:
+    def fingerprint(self) -> Settings:
         return self.settings()
 
     def refuse(self, *, overwrite: bool) -> None:
@@ -267,7 +268,7 @@ class Convert(Operation):
         row, _, col, _ = self.window(block)
         return SolvedBlock((self.recode(cells[0], row, col),), self.mosaic.take_lost())
 
-    def execute(self, run: Run) -> dict[str, Any]:
+    def execute(self, run: Run) -> Findings:
         (writer,) = run.writers.values()
         alone = run.engine.slots == 1
         with SourceChecksums(self.mosaic.files if alone else []) as sums:
@@ -308,7 +309,7 @@ class Convert(Operation):
         limits = Limits(machine)
         plan_conversion(files, self.grid, output.dtype, self.blocks.block, limits)
 
-    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: Findings) -> Findings:
         conversion = Conversion.of(self)
         proven = verify_conversion(run.layer(self.layer), conversion, run.proof_limits)
         return {"verified_cells": proven["cells"]}
@@ -326,7 +327,7 @@ class Convert(Operation):
         grid, sizes = self.mosaic.grid, [os.path.getsize(f) for f in self.mosaic.files]
         return crc_of_json(sizes, [*grid.shape, *grid.transform], [self.mosaic.dtype.name])
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> JsonObject:
         # The other process may be in another folder.
         rasters = tuple(os.path.abspath(r) if os.path.exists(r) else r for r in self.rasters)
         state = {"store": str(absolute(self.store)), "rasters": rasters, "looks": self._looks}
@@ -354,10 +355,10 @@ class Convert(Operation):
 
     # -------------------------------------------------------------------------------------------
 
-    def record(self, totals: dict[str, Any]) -> dict[str, Any]:
+    def record(self, totals: Findings) -> Findings:
         return totals if totals["sources"] else {}
 
-    def recorded(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    def recorded(self, attributes: JsonObject) -> Findings:
         return {"sources": attributes.get("sources", [])}
 
 
@@ -402,11 +403,11 @@ class _LostCells(State):
     def add(self, phase: Phase, block: Block, lost: Any) -> None:
         self.cells += lost
 
-    def found(self) -> dict[str, Any]:
+    def found(self) -> Findings:
         return {"lost": self.cells}
 
 
-def checksums_by(run: Run, files: Sequence[str]) -> list[dict[str, Any]]:
+def checksums_by(run: Run, files: Sequence[str]) -> list[JsonObject]:
     """Return the same as `SourceChecksums`, computed by the workers of a cluster."""
     sizes = [os.path.getsize(path) for path in files]
     parts = (
@@ -443,7 +444,7 @@ class SourceChecksums:
     def __init__(self, files: Sequence[str]) -> None:
         self._files = files
         self._stop = threading.Event()
-        self._found: list[dict[str, Any]] = []
+        self._found: list[JsonObject] = []
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -469,7 +470,7 @@ class SourceChecksums:
         except BaseException as error:  # raised in the caller's thread, by `result`
             self._error = error
 
-    def result(self) -> list[dict[str, Any]]:
+    def result(self) -> list[JsonObject]:
         """Wait for the thread; return path, size and checksum of every file."""
         self._thread.join()
         if self._error is not None:

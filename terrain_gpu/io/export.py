@@ -14,6 +14,7 @@ from ..arguments import store as a_store
 from ..engine.machine import Machine
 from ..engine.run import Here, run
 from ..errors import ArgumentError, InputError, OutputError
+from ..facts import Settings
 from ..grid import GridSpec
 from ..grid.neighbours import DEGREES, FORWARD_EDGES
 from ..progress import Progress, silent
@@ -117,9 +118,9 @@ def export_layer(
     if encoding not in (None, "esri") and not source.info.get("encoding"):
         warn_of_encoding(str(source.path))
     if is_store(path):
-        form: dict[str, Any] = {"cog": cog, "compress": compress, "dtype": dtype}
+        form: Settings = {"cog": cog, "compress": compress, "dtype": dtype}
         form["encoding"] = None if encoding == "esri" else encoding
-        options: dict[str, Any] = {
+        options: Settings = {
             "bounds": bounds,
             "memory_limit": memory_limit,
             "threads": threads,
@@ -176,8 +177,8 @@ def _to_store(
     source: Layer,
     target: Path,
     path: str | os.PathLike[str],
-    form: dict[str, Any],
-    options: dict[str, Any],
+    form: Settings,
+    options: Settings,
 ) -> Report:
     """Write a layer to another store; a new store has this layer alone."""
     refuse_form(path, form)
@@ -213,7 +214,7 @@ def is_store(path: str | os.PathLike[str]) -> bool:
     return Path(path).suffix.lower() == ".zarr"
 
 
-def refuse_form(path: str | os.PathLike[str], form: dict[str, Any]) -> None:
+def refuse_form(path: str | os.PathLike[str], form: Settings) -> None:
     """Reject options for a store that apply only to GeoTIFF.
 
     Raises

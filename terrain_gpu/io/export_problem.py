@@ -21,6 +21,7 @@ from ..engine.plan_stream import SourceShape, plan_stream
 from ..engine.proof import Limits
 from ..engine.run import Run
 from ..errors import InputError, PlanError
+from ..facts import Findings, Settings
 from ..grid import Block, BlockGrid, GridSpec, Window, ceil_div, clip
 from ..grid.neighbours import DEGREES, FLOW_DIRECTIONS, FORWARD_EDGES, no_direction, symmetric
 from ..store import Layer
@@ -158,14 +159,14 @@ class Export(Operation):
     def grid(self) -> GridSpec:
         return self.source.grid.crop(self.part)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         settings = super().settings()
         del settings["path"], settings["profile"]
         if self.encoding is None:
             del settings["encoding"]
         return settings | {"bounds": list(self.bounds) if self.bounds else None}
 
-    def fingerprint(self) -> dict[str, Any]:
+    def fingerprint(self) -> Settings:
         return self.settings()
 
     def plan(self, machine: Machine) -> StreamPlan:
@@ -230,7 +231,7 @@ class Export(Operation):
         data_out = self._converted(block, data)
         return SolvedBlock((data_out,), (valid, self._lost(data_out)))
 
-    def execute(self, run: Run) -> dict[str, Any]:
+    def execute(self, run: Run) -> Findings:
         result = super().execute(run)
         if lost := result.pop("lost"):
             log.warning(
@@ -258,7 +259,7 @@ class Export(Operation):
         else:
             plan_raster(self.source, self.part, self.kind, limits)
 
-    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: Findings) -> Findings:
         file, limits = run.writers[self.path].part, run.proof_limits
         if self.bands == 2:
             proven = verify_next_cells(file, self.source, self.part, limits, name=self.path)
@@ -323,7 +324,7 @@ class _ValidCells(State):
         self.valid += counts[0]
         self.lost += counts[1]
 
-    def found(self) -> dict[str, Any]:
+    def found(self) -> Findings:
         return {"valid_cells": self.valid, "lost": self.lost}
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from rasterio.crs import CRS
 
 from ..engine.machine import MB
+from ..facts import JsonObject
 from ..grid import GridSpec
 from ..grid.crs import grid_crs
 from .flatgeobuf import FLATGEOBUF, write_flatgeobuf
@@ -31,7 +32,7 @@ from .reprojection import to_lonlat
 Fields = Mapping[str, type]
 """Data types of attributes; `object` for text."""
 
-Feature = tuple[Any, dict[str, Any]]
+Feature = tuple[Any, JsonObject]
 """A geometry in the form that its `GeometryType` expects, and attributes."""
 
 Polygon = list[np.ndarray]
@@ -85,7 +86,7 @@ def _write_geojson(
 ) -> None:
     crs = grid_crs(grid) if grid.crs_wkt else None
 
-    def rows() -> Iterator[tuple[dict[str, Any], Geometry | None]]:
+    def rows() -> Iterator[tuple[JsonObject, Geometry | None]]:
         for features in batches:
             geometries = shape.geojson([geometry for geometry, _ in features], crs)
             yield from zip([attributes for _, attributes in features], geometries, strict=True)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..facts import JsonObject
 from ..grid import GridSpec
 from ..grid.crs import grid_crs
 from .wkb import Part, parts_of_wkb
@@ -26,7 +27,7 @@ KINDS = ("", "Point", "LineString", "Polygon", "", "MultiLineString", "MultiPoly
 TYPES = ("i1", "u1", "b1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8", "O")
 """Data types of attributes by number; the last is text."""
 
-Row = tuple[bytes | None, Mapping[str, Any]]
+Row = tuple[bytes | None, JsonObject]
 """A geometry as well-known binary, and attributes; those that are None are left out."""
 
 

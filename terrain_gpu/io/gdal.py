@@ -29,6 +29,7 @@ from rasterio.windows import Window as GdalWindow
 from .. import cells
 from ..engine.machine import GDAL_CACHE
 from ..errors import CellError, InputError, without_secrets
+from ..facts import Settings
 from ..grid import GridSpec, Window
 from ..store.client import endpoint_url
 from ..store.providers import gdal_settings
@@ -140,7 +141,7 @@ class GdalInput:
         self.path = path
         self._lock = threading.Lock()
         self._opened: set[Any] = set()
-        self._options: dict[str, Any] = {}
+        self._options: Settings = {}
         data = self.dataset()
         try:
             self._describe(data, band)

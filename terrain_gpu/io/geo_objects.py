@@ -10,6 +10,7 @@ from rasterio.crs import CRS
 
 from .. import arguments
 from ..arguments import described, refused
+from ..facts import JsonObject
 
 
 class HasGeometries(Protocol):
@@ -88,7 +89,7 @@ def geo_object(name: str, value: Any) -> GeoObject | None:
     )
 
 
-def _collection(geometries: list[Any], columns: dict[str, list[Any]]) -> dict[str, Any]:
+def _collection(geometries: list[Any], columns: dict[str, list[Any]]) -> JsonObject:
     rows = zip(*columns.values(), strict=True) if columns else [()] * len(geometries)
     features = [
         {"geometry": geometry, "properties": dict(zip(columns, row, strict=True))}

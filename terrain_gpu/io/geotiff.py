@@ -21,6 +21,7 @@ from rasterio.windows import Window as GdalWindow
 from ..engine.machine import GDAL_CACHE, MB
 from ..engine.plan import format_size
 from ..errors import InputError, OutputError, TerrainError
+from ..facts import JsonObject, Settings
 from ..grid import BlockGrid, GridSpec, Window, ceil_div, clip, round_up
 from ..grid.crs import equal
 from ..store.file_writer import FileWriter
@@ -85,13 +86,13 @@ class OutputProfile:
         threads = OVERVIEWS + (self.threads - 1) * OVERVIEWS_THREAD
         return self.cog * (threads + TILE_BYTES * tiles)
 
-    def creation_options(self, dtype: np.dtype) -> dict[str, Any]:
-        options: dict[str, Any] = {"compress": self.compress, "num_threads": self.threads}
+    def creation_options(self, dtype: np.dtype) -> Settings:
+        options: Settings = {"compress": self.compress, "num_threads": self.threads}
         if self.compress != "none":
             options["predictor"] = 3 if dtype.kind == "f" else 2
         return options
 
-    def layout(self, shape: tuple[int, int], itemsize: int) -> dict[str, Any]:
+    def layout(self, shape: tuple[int, int], itemsize: int) -> Settings:
         """Tiles no larger than the raster; strips if it is thinner than the smallest tile."""
         rows, cols = shape
         row = cols * self.bands * itemsize
@@ -137,7 +138,7 @@ class RasterOutput(FileWriter):
         dtype: np.dtype,
         nodata: float | int | None,
         profile: OutputProfile,
-        attributes: dict[str, Any],
+        attributes: JsonObject,
         origin: str | os.PathLike[str],
         blocks: BlockGrid,
         part: Window,
@@ -323,8 +324,8 @@ def _create_exact(
     grid: GridSpec,
     dtype: np.dtype,
     nodata: int,
-    location: dict[str, Any],
-    options: dict[str, Any],
+    location: JsonObject,
+    options: Settings,
 ) -> Any:
     """Create a GeoTIFF with a nodata value that rasterio cannot set, as it is not a double."""
     template = (

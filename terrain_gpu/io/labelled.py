@@ -29,6 +29,7 @@ from ..arguments import (
 )
 from ..cells import is_nodata, layer_dtype
 from ..errors import ArgumentError, TerrainError, logged_as
+from ..facts import Settings
 from ..store import TileStore, create_layer
 from ..store.labels import Labels
 from ..store.scratch import scratch_folder
@@ -230,7 +231,7 @@ def _named(store: WorkingStore, layer: str, name: str, of: str = "") -> Iterator
         raise
 
 
-def _refuse(name: str, arguments: dict[str, Any]) -> None:
+def _refuse(name: str, arguments: Settings) -> None:
     for option in ("resume", "client"):
         if arguments.get(option):
             raise refused(
@@ -238,9 +239,7 @@ def _refuse(name: str, arguments: dict[str, Any]) -> None:
             )
 
 
-def _stored(
-    store: WorkingStore, first: str, data: Any, arguments: dict[str, Any]
-) -> dict[str, Any]:
+def _stored(store: WorkingStore, first: str, data: Any, arguments: Settings) -> Settings:
     """Write a DataArray or raster and the further ones; return the arguments that name them."""
     from .array_input import two_dimensions
     from .convert import convert_dataset  # which needs this module
@@ -250,7 +249,7 @@ def _stored(
     name, called = arguments.get("layer") or HEIGHTS, _called(data)
     with _named(store, name, called):
         convert_dataset(data, store.path, layer=name, nodata=nodata, **limits)
-    named: dict[str, Any] = {first: store.path}
+    named: Settings = {first: store.path}
     for one in RASTERS:
         array: Any = from_device(arguments.get(one))
         if isinstance(array, np.ndarray) and is_dataarray(data):
@@ -289,7 +288,7 @@ def _write(store: str, name: str, array: np.ndarray, like: str, data_name: str) 
         writer.commit()
 
 
-def _filled(data: np.ma.MaskedArray, nodata: Any) -> dict[str, Any]:
+def _filled(data: np.ma.MaskedArray, nodata: Any) -> Settings:
     """A masked array as a plain one, with a nodata value that no other cell has."""
     plain, mask = data.data, np.ma.getmaskarray(data)
     if plain.dtype.kind not in "iuf":

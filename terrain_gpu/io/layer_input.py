@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from ..facts import JsonObject
 from ..grid import TILE, Window
 from ..grid.crs import grid_crs
 from ..grid.units import UNITS, scale_of
@@ -28,7 +27,7 @@ class LayerInput:
         self.layer, self.path, self.grid = layer, str(layer.path), layer.grid
         self.dtype, self.nodata = layer.dtype, layer.nodata
         self.crs = grid_crs(self.grid) if self.grid.crs_wkt else None
-        attributes: dict[str, Any] = layer.attributes
+        attributes: JsonObject = layer.attributes
         self.units, (self.scale, self.offset) = str(attributes.get(UNITS) or ""), scale_of(layer)
         self.described = {name: attributes[name] for name in DESCRIBED if name in attributes}
         self.recorded = {name: layer.info[name] for name in ("encoding",) if name in layer.info}

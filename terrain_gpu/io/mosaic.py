@@ -13,6 +13,7 @@ from rasterio.errors import CRSError
 
 from .. import cells
 from ..errors import ArgumentError, CellError, InputError
+from ..facts import JsonObject
 from ..grid import GridSpec, Window, clip, is_empty
 from ..grid.crs import equal
 from .crs import crs_name, placed, read_crs
@@ -248,12 +249,12 @@ class Mosaic:
         return sum(os.path.getsize(f) for f in self.files)
 
     @property
-    def attributes(self) -> dict[str, Any]:
+    def attributes(self) -> JsonObject:
         """CF attributes of the cells: units, scale and offset, if the input has them."""
         first = self.inputs[0]
         if isinstance(first, LayerInput):
             return first.described
-        attributes: dict[str, Any] = {}
+        attributes: JsonObject = {}
         if first.units:
             attributes["units"] = first.units
         if (first.scale, first.offset) != (1.0, 0.0):

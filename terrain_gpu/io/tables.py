@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..facts import JsonObject
 from ..grid import GridSpec
 from ..grid.crs import grid_crs
 from ..store.file_writer import writable_file
@@ -113,7 +114,7 @@ def _write_flatgeobuf(file: Path, parts: Iterator[Columns], grid: GridSpec) -> N
     first = next(parts)
     kind, _, fields = _features(first)
 
-    def rows() -> Iterator[tuple[bytes, dict[str, Any]]]:
+    def rows() -> Iterator[tuple[bytes, JsonObject]]:
         for columns in chain([first], parts):
             _, geometries, attributes = _features(columns)
             values = zip(*(column.tolist() for column in attributes.values()), strict=True)

@@ -22,6 +22,7 @@ from rasterio.errors import CRSError
 from ..engine.machine import BASELINE, VECTOR_BYTES, limit_of, owns_process
 from ..engine.plan import require
 from ..errors import InputError, ReprojectionError, without_secrets
+from ..facts import JsonObject
 from ..grid import GridSpec
 from ..grid.crs import equal, grid_crs
 from ..plurals import counted
@@ -394,7 +395,7 @@ def _json_positions(positions: Any) -> np.ndarray:
     return xy.astype(np.float64)
 
 
-def _json_crs(path: Path, data: dict[str, Any]) -> CRS | None:
+def _json_crs(path: Path, data: JsonObject) -> CRS | None:
     """WGS 84 (RFC 7946, section 4), or the CRS in the member "crs" of the older GeoJSON 2008."""
     if "crs" not in data:
         return WGS84

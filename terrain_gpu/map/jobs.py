@@ -22,6 +22,7 @@ import numpy as np
 import terrain_gpu
 
 from ..errors import InputError, StoreError
+from ..facts import JsonObject
 from ..grid import GridSpec, Window
 from ..grid.lengths import step_lengths
 from ..paths.cost.models import MODELS
@@ -152,12 +153,12 @@ class MapRun:
     folder: Path
     process: subprocess.Popen[bytes]
     state: str = "running"
-    progress: dict[str, Any] = field(default_factory=dict)
+    progress: JsonObject = field(default_factory=dict)
     source: Source | None = None
     _links: Callable[[int, int], np.ndarray] | None = None
     """Reads blocks of backlinks, with a cache for the next path."""
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Describe the run for the page."""
         return {"run": self.number, "state": self.state, **vars(self.job), **self.progress}
 
@@ -168,7 +169,7 @@ class MapRun:
             self.process.kill()
         self.process.wait()
 
-    def path(self, row: int, col: int) -> dict[str, Any] | None:
+    def path(self, row: int, col: int) -> JsonObject | None:
         """The least-cost path to a cell of the map: cells and profile; None if unreached."""
         from ..paths.relax.trace import (  # only now, for a fast first picture
             lengths_of,
@@ -324,7 +325,7 @@ class MapRuns:
     def _follow(self, run: MapRun) -> None:
         """Read messages of the process until it ends."""
         assert run.process.stdout is not None
-        last: dict[str, Any] = {}
+        last: JsonObject = {}
         for line in run.process.stdout:
             with contextlib.suppress(ValueError, TypeError):  # a library has printed something
                 last = dict(json.loads(line))

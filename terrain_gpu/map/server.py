@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from ..errors import InputError, OutputError, StoreError, TerrainError
+from ..facts import JsonObject, Settings
 from ..grid import GridSpec, ceil_div
 from ..store import TileStore
 from ..store.levels import overviews_of
@@ -227,7 +228,7 @@ class MapServer:
             allowed = True
             if route_method == method:
                 body = read()
-                kwargs: dict[str, Any] = {"body": body} if method == "POST" else {}
+                kwargs: Settings = {"body": body} if method == "POST" else {}
                 if respond == self._values:
                     kwargs = {"names": query.get("names", [""])[0]}
                 return respond(*match.groups(), **kwargs)
@@ -241,7 +242,7 @@ class MapServer:
     def _described(self) -> Reply:
         store, grid = self.source.store, self.source.store.grid
         self.source.refresh()
-        layers: list[dict[str, Any]] = []
+        layers: list[JsonObject] = []
         for name, layer in store.each():
             if isinstance(layer, StoreError):
                 layers.append({"name": name, "unreadable": str(layer)})

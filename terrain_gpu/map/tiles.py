@@ -6,12 +6,12 @@ import contextlib
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from .. import cells
 from ..errors import StoreError
+from ..facts import JsonObject
 from ..grid import Window, ceil_div, clip
 from ..store import Layer, TileStore
 from ..store.levels import factors_of, levels_of, overviews_of
@@ -243,10 +243,10 @@ class Shown:
         sample, factor = self._sample, self.source.coarsest
         return pictures.steepness(sample, *self.source.cell(factor, 0, sample.shape[0]))
 
-    def legend(self) -> dict[str, Any]:
+    def legend(self) -> JsonObject:
         """The description of the layer for the page."""
         look, layer = self.look, self.layer
-        description: dict[str, Any] = {
+        description: JsonObject = {
             "name": layer.name,
             "kind": look.kind,
             "units": self.source.units(layer),

@@ -16,6 +16,7 @@ from threading import Thread
 from typing import Any
 
 from ..errors import TerrainError
+from ..facts import Settings
 from ..progress import Progress
 
 EVERY = 0.1
@@ -41,7 +42,7 @@ def report_progress(phase: str) -> Progress:
     return update
 
 
-def distance(job: dict[str, Any], limits: dict[str, Any]) -> str:
+def distance(job: Settings, limits: Settings) -> str:
     """Compute cost distances around barriers; return the name of the layer."""
     from .. import rasterize, shortest_paths
     from ..io.geo_objects import GeoObject
@@ -82,7 +83,7 @@ def distance(job: dict[str, Any], limits: dict[str, Any]) -> str:
     return "cost_distance"
 
 
-def upstream(job: dict[str, Any], limits: dict[str, Any]) -> str:
+def upstream(job: Settings, limits: Settings) -> str:
     """Compute the watershed of a cell; return the name of the layer."""
     from .. import watershed
 
@@ -97,7 +98,7 @@ def upstream(job: dict[str, Any], limits: dict[str, Any]) -> str:
     return "upstream"
 
 
-KINDS: dict[str, Callable[[dict[str, Any], dict[str, Any]], str]] = {
+KINDS: dict[str, Callable[[Settings, Settings], str]] = {
     "distance": distance,
     "watershed": upstream,
 }

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..cuda.device import module
 from ..engine.machine import available_threads
+from ..facts import Settings
 from . import edge_components as host
 
 THREADS = 256
@@ -25,12 +26,12 @@ _shares: dict[tuple[int, int, int], float] = {}
 """The CPU's shares measured by "hybrid", by device and by sizes of graphs in powers of two."""
 
 
-def variants() -> list[dict[str, Any]]:
+def variants() -> list[Settings]:
     """Return the macros of every pair of types."""
     return [macros(np.dtype(a), np.dtype(b)) for a in TYPES for b in TYPES]
 
 
-def macros(edge: np.dtype, label: np.dtype) -> dict[str, Any]:
+def macros(edge: np.dtype, label: np.dtype) -> Settings:
     """Return the macros of ``cuda/kernels/components.cu``."""
     return {"EDGE": TYPES[edge.name], "LABEL": TYPES[label.name]}
 

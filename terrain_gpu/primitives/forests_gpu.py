@@ -9,17 +9,18 @@ from typing import Any
 import numpy as np
 
 from ..cuda.device import CELL_TYPES, module
+from ..facts import Settings
 from .components_gpu import TYPES, launch
 from .edge_components import label_dtype
 
 
-def variants() -> list[dict[str, Any]]:
+def variants() -> list[Settings]:
     """Return the macros of all types."""
     ends, words = [np.dtype(t) for t in TYPES], [np.dtype(np.uint32), np.dtype(np.uint64)]
     return [macros(*types) for types in product(ends, ends, words, words)]
 
 
-def macros(edge: np.dtype, label: np.dtype, key: np.dtype, index: np.dtype) -> dict[str, Any]:
+def macros(edge: np.dtype, label: np.dtype, key: np.dtype, index: np.dtype) -> Settings:
     """Return the macros of ``cuda/kernels/forests.cu``."""
     types = {"EDGE": edge, "LABEL": label, "KEY": key, "ID": index}
     return {name: CELL_TYPES[dtype.name] for name, dtype in types.items()}

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..cuda.device import module
+from ..facts import Settings
 from . import lists_cpu
 from .lists_cpu import NARROW, NotLists, random_words
 
@@ -25,7 +26,7 @@ THREADS = 256
 BAD, LASTS, TARGETS, HEADS, VISITED, NOTES = range(6)
 
 
-def variants() -> list[dict[str, Any]]:
+def variants() -> list[Settings]:
     """Return the macros of ``cuda/kernels/lists.cu``."""
     return [{"BITS": bits} for bits in (32, 48, 64, 128)]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..arguments import Connectivity, TreeMethod, TreeWeight, counting, real
+from ..facts import Findings
 from ..plurals import counted
 from ..tool import InputLayer, Tool, of_arrays, option, reads, tool
 
@@ -103,7 +104,7 @@ class MinimumSpanningTree(Tool):
         )
 
     @staticmethod
-    def proven(totals: dict[str, Any]) -> str:
+    def proven(totals: Findings) -> str:
         return (
             f"{counted(totals['edges'], 'edge')} against {totals['checked_edges']:,} of the grid"
             + (", on the GPU" if totals["backend"] == "cuda" else "")

@@ -31,6 +31,7 @@ from ..engine.plan import PER_ROW, StreamPlan, layer_bytes, plan_forest
 from ..engine.run import Result, Run, run_in_memory
 from ..engine.schedule import missing
 from ..errors import CellError, InputError
+from ..facts import Findings, Settings
 from ..grid import TILE, Block, BlockGrid, GridSpec, RegionGrid
 from ..grid.lengths import Measured, refuse_without_lengths
 from ..grid.neighbours import FORWARD_EDGES, symmetric
@@ -271,7 +272,7 @@ class SpanningForest(Operation):
         solved = self.solver.solve(self.blocks.window(*at), cells[0], out[0])
         return SolvedBlock(tuple(out), solved)
 
-    def execute(self, run: Run) -> dict[str, Any]:
+    def execute(self, run: Run) -> Findings:
         gpu = run.gpu
         if gpu is None:
             regions, solver = self.blocks, self.solver
@@ -385,10 +386,10 @@ class SpanningForest(Operation):
                     for at in solved:
                         done(at)
 
-    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: Findings) -> Findings:
         # The CPU verifies if this GPU cannot hold a block, or is a worker's.
         gpu = None if run.gpu is None or run.gpu.workers else run.gpu._replace(wanted=False)
-        options: dict[str, Any] = {"gpu": gpu}
+        options: Settings = {"gpu": gpu}
         options |= {"memory_limit": run.machine.memory_limit - run.held, "progress": run.progress}
         kind = self.weight, self.connectivity
         if isinstance(self.source, ArrayLayer):

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..errors import OutputError, StoreError
+from ..facts import JsonObject
 from ..grid import Block, BlockGrid, GridSpec
 from .checksums import digests_name
 from .coordinates import group_files
@@ -86,7 +87,7 @@ class _Claim(NamedTuple):
 
     id: str
     writer: str
-    header: dict[str, Any]
+    header: JsonObject
     separator: str
     replaces: str
     complete: bool = False
@@ -200,7 +201,7 @@ class BucketTarget:
             raise StoreError(f"{self._state}: damaged ({error}); delete it") from error
         return run, content[1]
 
-    def header(self) -> dict[str, Any] | None:
+    def header(self) -> JsonObject | None:
         """The header of an unfinished run; None if there is none."""
         return self._first_read[0].header if self._first_read else None
 
@@ -249,12 +250,12 @@ class BucketTarget:
 
     # -- begin -----------------------------------------------------------------------------
 
-    def start(self, layer: Layer, header: dict[str, Any], *, resumed: bool) -> None:
+    def start(self, layer: Layer, header: JsonObject, *, resumed: bool) -> None:
         """Begin or resume the run of a layer, as its only writer."""
         layer.separator = self.claim(header, resumed=resumed)
         array_json(layer)  # sets the same attributes, in the same order, as in a folder
 
-    def claim(self, header: dict[str, Any], *, resumed: bool) -> str:
+    def claim(self, header: JsonObject, *, resumed: bool) -> str:
         """Begin or resume the run; return the separator in the names of its shards."""
         # run.json is not read again: a run that has begun since then wins.
         earlier, self.fresh = self._first_read, not resumed

@@ -13,6 +13,8 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
+from ..facts import JsonObject
+
 _IN_C = google_crc32c.implementation == "c"
 _MANY = 1 << 16
 """For more bytes, google_crc32c would hold the interpreter's lock too long."""
@@ -88,7 +90,7 @@ def block_digest(*parts: Any) -> int:
     return int.from_bytes(digest.digest(), "little") or 1
 
 
-def layer_digest(facts: Mapping[str, Any], blocks: np.ndarray) -> str:
+def layer_digest(facts: JsonObject, blocks: np.ndarray) -> str:
     """Digest of the content of a layer: of the meaning of its cells and the digests of blocks."""
     text = json.dumps(facts, sort_keys=True, allow_nan=False).encode()
     return hashlib.blake2b(text + blocks.astype("<u8").tobytes(), digest_size=16).hexdigest()

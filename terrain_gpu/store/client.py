@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import Any
 
 from ..errors import InputError, OutputError, StoreError
+from ..facts import Settings
 from ..plurals import counted
 from .providers import azure, google, server
 
@@ -136,7 +137,7 @@ def _client(bucket: str, settings: tuple[tuple[str, str], ...], endpoint: str, _
         if endpoint:
             config["endpoint"] = endpoint
     plain = any(config.get(key, "").startswith("http:") for key in ("endpoint", "base_url"))
-    options: dict[str, Any] = {
+    options: Settings = {
         "client_options": {
             "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT),
             "read_timeout": timedelta(seconds=READ_TIMEOUT),

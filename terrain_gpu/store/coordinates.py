@@ -15,6 +15,7 @@ import numpy as np
 import zarr
 
 from ..errors import StoreError
+from ..facts import JsonObject
 from ..grid import GridSpec
 from ..plurals import counted
 from ..progress import Progress, silent
@@ -46,7 +47,7 @@ def group_files(grid: GridSpec) -> Iterator[tuple[str, bytes]]:
     The metadata of the group comes first, then the coordinate arrays that xarray, rioxarray and
     GDAL look for.
     """
-    attributes_of_package: dict[str, Any] = {
+    attributes_of_package: JsonObject = {
         "format": FORMAT,
         "shape": list(grid.shape),
         "transform": [float(v) for v in grid.transform],
@@ -91,13 +92,13 @@ def axis_array(grid: GridSpec, name: str) -> Any:
 def reference_array(grid: GridSpec) -> Any:
     """The Zarr array spatial_ref, in memory."""
     a, b, c, d, e, f = grid.transform
-    reference: dict[str, Any] = {"GeoTransform": " ".join(repr(v) for v in (c, a, b, f, d, e))}
+    reference: JsonObject = {"GeoTransform": " ".join(repr(v) for v in (c, a, b, f, d, e))}
     if grid.crs_wkt:
         reference |= {"crs_wkt": grid.crs_wkt, "spatial_ref": grid.crs_wkt}
     return zarr.create_array({}, shape=(), dtype=np.int64, attributes=reference)
 
 
-def group_attributes(grid: GridSpec) -> dict[str, Any]:
+def group_attributes(grid: GridSpec) -> JsonObject:
     """The attributes of a group by which other programs locate its layers."""
     return {"Conventions": "CF-1.11", **conventions(grid)}
 
@@ -168,7 +169,7 @@ def _compare_arrays(path: Any, actual: Any, wanted: Any, remedy: str, *, but: st
         _same(path, key, have.get(key), want[key], remedy)
 
 
-def _compare(path: Any, actual: dict[str, Any], wanted: dict[str, Any], remedy: str) -> None:
+def _compare(path: Any, actual: JsonObject, wanted: JsonObject, remedy: str) -> None:
     """Compare attributes; additional ones belong to other programs."""
     for key, value in wanted.items():
         have = actual.get(key)

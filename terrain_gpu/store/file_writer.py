@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ..errors import InputError, OutputError
+from ..facts import JsonObject
 from .objects import refuse_url
 from .outputs import Output, clean_up, output_error, output_errors, sidecars
 from .swap import refuse_inside
@@ -112,6 +112,6 @@ class FileWriter:
                     raise
                 raise output_error(self.path, error.__cause__ or error) from error
 
-    def commit(self, attributes: Mapping[str, Any] | None = None) -> None:
+    def commit(self, attributes: JsonObject | None = None) -> None:
         """Move the file into place, replacing any older one."""
         self.output.publish(self.part)

@@ -6,7 +6,7 @@ import contextlib
 import json
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ import numpy as np
 from .. import arguments, cells
 from ..described import Described
 from ..errors import InputError, StoreError, TerrainError
+from ..facts import JsonObject
 from ..grid import (
     TILE,
     BlockGrid,
@@ -86,7 +87,7 @@ class Layer(Described):
         block_size: int,
         nodata: Number | None,
         compress: str | None,
-        attributes: Mapping[str, Any],
+        attributes: JsonObject,
         separator: str = "/",
     ) -> None:
         self.path = path
@@ -115,7 +116,7 @@ class Layer(Described):
     def __reduce__(self) -> tuple[Any, ...]:
         return Layer, self._facts()
 
-    def facts_shown(self) -> dict[str, Any]:
+    def facts_shown(self) -> JsonObject:
         rows, cols = self.grid.shape
         return {
             "name": self.name,
@@ -147,7 +148,7 @@ class Layer(Described):
         return self.blocks.block
 
     @property
-    def info(self) -> dict[str, Any]:
+    def info(self) -> JsonObject:
         """This package's own attributes: statistics, sources, settings."""
         attributes_of_package = self.attributes.get(KEY)
         return attributes_of_package if isinstance(attributes_of_package, dict) else {}
@@ -209,12 +210,12 @@ class Layer(Described):
         if self.emptiness:
             raise InputError(f"{self.path or self.name}: {self.emptiness}")
 
-    def statistics(self) -> dict[str, Any]:
+    def statistics(self) -> JsonObject:
         """The recorded statistics: valid_cells, min and max."""
         return {key: self.info.get(key) for key in ("valid_cells", "min", "max")}
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> JsonObject:
         """The meaning of the cells, as JSON: shape, location, dtype, nodata, layout."""
         return {
             "shape": list(self.grid.shape),
@@ -231,7 +232,7 @@ class Layer(Described):
         """The least and the greatest value in its unit; "" if it has no valid cell."""
         return units.range_of(self)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Describe the layer as plain JSON. Statistics were recorded when it was written."""
         recorded = self.info
         settings = recorded.get("settings")

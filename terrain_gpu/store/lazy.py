@@ -12,6 +12,7 @@ import xarray
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
+from ..facts import JsonObject
 from ..grid import GridSpec
 from .nodes import DESCRIBED
 
@@ -90,7 +91,7 @@ def _token(layer: Layer, *options: Any) -> str:
     return str(tokenize(str(layer.path), layer.info.get("digest") or uuid4().hex, *options))
 
 
-def coordinates(grid: GridSpec) -> dict[str, Any]:
+def coordinates(grid: GridSpec) -> JsonObject:
     """The coordinates of a grid: centres of cells, and the CF grid mapping `spatial_ref`."""
     coords: dict[str, Any] = {}
     for axis, values, where in (

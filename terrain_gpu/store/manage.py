@@ -13,6 +13,7 @@ import numpy as np
 from ..arguments import checked, flag, text
 from ..arguments import names as name_list
 from ..errors import InputError, StoreError
+from ..facts import JsonObject
 from ..tools import TOOLS, tool_of
 from .files import sync_folder
 from .layer import Layer
@@ -101,7 +102,7 @@ StoreLike = str | os.PathLike[str] | TileStore
 
 
 @checked()
-def list_layers(store: StoreLike) -> dict[str, dict[str, Any]]:
+def list_layers(store: StoreLike) -> dict[str, JsonObject]:
     """List the layers of a store, with the commands that made them and the layers they depend on.
 
     Parameters
@@ -127,7 +128,7 @@ def list_layers(store: StoreLike) -> dict[str, dict[str, Any]]:
     ['elevation']
     """
     store = TileStore.open(store)
-    listed: dict[str, dict[str, Any]] = {}
+    listed: dict[str, JsonObject] = {}
     for name, layer in store.each():
         if isinstance(layer, StoreError):
             listed[name] = {"unreadable": str(layer)}

@@ -21,6 +21,7 @@ from zarr.core.buffer import default_buffer_prototype
 from .. import arguments, cells
 from ..described import Described
 from ..errors import InputError, StoreError
+from ..facts import JsonObject
 from ..grid import TILE, GridSpec
 from .checksums import crc_of_json
 from .coding import BLOSC_LEVEL, ZSTD_LEVEL, shuffle_of
@@ -91,10 +92,10 @@ def write_json(path: Path, data: bytes, temporary: Path) -> None:
         out.write(data)
 
 
-def layer_attributes(layer: Layer) -> dict[str, Any]:
+def layer_attributes(layer: Layer) -> JsonObject:
     """The attributes of a layer by which other programs locate and read its cells."""
     grid = layer.grid
-    attributes: dict[str, Any] = {
+    attributes: JsonObject = {
         "grid_mapping": "spatial_ref",
         "coordinates": "spatial_ref",
         **conventions(grid),
@@ -106,7 +107,7 @@ def layer_attributes(layer: Layer) -> dict[str, Any]:
     return attributes
 
 
-def conventions(grid: GridSpec) -> dict[str, Any]:
+def conventions(grid: GridSpec) -> JsonObject:
     """Location and coordinate system according to the conventions "spatial" and "proj"."""
     spatial = {
         "spatial:dimensions": ["y", "x"],
@@ -240,7 +241,7 @@ class TileStore(Described):
     def __fspath__(self) -> str:
         return str(self.path)
 
-    def facts_shown(self) -> dict[str, Any]:
+    def facts_shown(self) -> JsonObject:
         grid = self.grid
         return {
             "path": str(self.path),
@@ -338,7 +339,7 @@ class TileStore(Described):
                 f"another name for the {results} if the command has an option for it"
             )
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Describe grid and layers as plain JSON, as shown by ``terrain-gpu info``.
 
         Damaged layers, and arrays that are not layers, are under "unreadable", with the reason.
@@ -466,7 +467,7 @@ def _whole(value: Any) -> int:
     return value
 
 
-def _check_recorded(attributes: dict[str, Any]) -> None:
+def _check_recorded(attributes: JsonObject) -> None:
     """Reject recorded statistics of a wrong type, because callers compute with them."""
     json.dumps(attributes, allow_nan=False)
     records = attributes.get(KEY, {})

@@ -13,6 +13,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.errors import ContainsArrayError
 
 from ..errors import StoreError
+from ..facts import JsonObject
 from .objects import ObjectPath
 
 DESCRIBED = "units", "long_name", "standard_name", "scale_factor", "add_offset"
@@ -37,7 +38,7 @@ def parsed(opener: Any, metadata: bytes) -> Any:
     return opener(held, mode="r", zarr_format=3)
 
 
-def attributes_of(node: Any) -> dict[str, Any]:
+def attributes_of(node: Any) -> JsonObject:
     """A copy of the attributes of an array or group."""
     return copy.deepcopy(node.attrs.asdict())
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import StoreError
+from ..facts import JsonObject
 from ..grid import GridSpec
 from .bucket import make_group
 from .coordinates import write_group
@@ -85,7 +86,7 @@ def _with_levels(store: TileStore, metadata: bytes) -> bytes:
     return json.dumps(group, indent=2).encode()
 
 
-def _listed(asset: str, grid: GridSpec) -> dict[str, Any]:
+def _listed(asset: str, grid: GridSpec) -> JsonObject:
     return {
         "asset": asset,
         "spatial:shape": list(grid.shape),

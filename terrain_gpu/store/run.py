@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ import numpy as np
 
 from .. import arguments, cells
 from ..errors import InputError, StoreError
+from ..facts import JsonObject, Settings
 from ..grid import GridSpec, wkt_name
 from ..grid.crs import same_crs
 from .checksums import DIGESTS, sealed_line, unsealed_line
@@ -88,7 +89,7 @@ class Target:
             if path.is_symlink():
                 raise StoreError(f"{path}: is a link where runs write; delete it")
 
-    def begin(self, grid: GridSpec, header: dict[str, Any]) -> None:
+    def begin(self, grid: GridSpec, header: JsonObject) -> None:
         """Start from scratch: a new store folder if needed, and an empty manifest."""
         if self.replace_store:
             for other in self.folder.glob("*.jsonl"):
@@ -123,7 +124,7 @@ class Target:
         """Whether a live process holds the run."""
         return is_locked(self.manifest)
 
-    def start(self, layer: Layer, header: dict[str, Any], *, resumed: bool) -> None:
+    def start(self, layer: Layer, header: JsonObject, *, resumed: bool) -> None:
         """Begin or resume the run, as its only writer."""
         if not resumed:
             self.begin(layer.grid, header)
@@ -169,7 +170,7 @@ class Target:
         write_array(layer, self.temporary)
         sync_tree(layer.path)
 
-    def header(self) -> dict[str, Any] | None:
+    def header(self) -> JsonObject | None:
         """First line of the manifest of an unfinished run; None if there is none."""
         if not self.work.exists():  # killed before the first or after the last step
             return None
@@ -254,8 +255,8 @@ def create_layer(
     nodata: Number | None = None,
     block_size: int = DEFAULT_BLOCK,
     compress: str | None = None,
-    attributes: Mapping[str, Any] | None = None,
-    settings: Mapping[str, Any] | None = None,
+    attributes: JsonObject | None = None,
+    settings: Settings | None = None,
     overwrite: bool = False,
     resume: bool = False,
     origin: str = "the new layer",
@@ -387,7 +388,7 @@ def unfinished_block_size(path: str | os.PathLike[str], name: str) -> int | None
     return size if isinstance(size, int) else None
 
 
-def begun_dtype(path: str | os.PathLike[str], name: str, settings: Mapping[str, Any]) -> str | None:
+def begun_dtype(path: str | os.PathLike[str], name: str, settings: Settings) -> str | None:
     """Dtype name of the run that would be resumed: unfinished, or finished with `settings`.
 
     None if there is no such run.
@@ -400,7 +401,7 @@ def begun_dtype(path: str | os.PathLike[str], name: str, settings: Mapping[str, 
 
 
 def begun_compression(
-    path: str | os.PathLike[str], name: str, settings: Mapping[str, Any]
+    path: str | os.PathLike[str], name: str, settings: Settings
 ) -> tuple[str | None, ...]:
     """The compression of the same run as for `begun_dtype`; empty if there is no such run."""
     if header := _unfinished(path, name):
@@ -412,17 +413,17 @@ def begun_compression(
     return ()
 
 
-def _compared(settings: Any) -> dict[str, Any]:
+def _compared(settings: Any) -> Settings:
     """The settings that two runs must agree on, except the CRS, which is compared with the grid."""
-    plain: dict[str, Any] = json.loads(json.dumps(dict(settings or {})))
+    plain: Settings = json.loads(json.dumps(dict(settings or {})))
     return {name: value for name, value in plain.items() if name != "crs"}
 
 
-def _same_settings(layer: Layer, settings: Mapping[str, Any]) -> bool:
+def _same_settings(layer: Layer, settings: Settings) -> bool:
     return _compared(layer.info.get("settings")) == _compared(settings)
 
 
-def _unfinished(path: str | os.PathLike[str], name: str) -> dict[str, Any]:
+def _unfinished(path: str | os.PathLike[str], name: str) -> JsonObject:
     root = absolute(path)
     if isinstance(root, ObjectPath):
         from .bucket import BucketTarget
@@ -480,8 +481,8 @@ def _header(
     nodata: Number | None,
     block_size: int,
     compress: str | None,
-    settings: Mapping[str, Any],
-) -> dict[str, Any]:
+    settings: Settings,
+) -> JsonObject:
     header = {
         "format": FORMAT,
         "shape": list(grid.shape),
@@ -509,7 +510,7 @@ def _is_writing(root: Path | ObjectPath, name: str) -> str:
 
 
 def _resume_or_clear(
-    target: Target | BucketTarget, header: dict[str, Any], *, resume: bool, overwrite: bool
+    target: Target | BucketTarget, header: JsonObject, *, resume: bool, overwrite: bool
 ) -> str | None:
     """Decide how to treat existing files: "resume", "finished", or None to start again."""
     if target.is_busy():
@@ -546,7 +547,7 @@ def _resume_or_clear(
     return None
 
 
-def _difference(root: Path, was: dict[str, Any], now: dict[str, Any]) -> str:
+def _difference(root: Path, was: Settings, now: Settings) -> str:
     """The reason why a run with these settings cannot continue an unfinished one; "" if it can."""
     pairs = [(was, now), (_compared(was.get("settings")), _compared(now["settings"]))]
     for old, new in pairs:
@@ -584,7 +585,7 @@ def _difference(root: Path, was: dict[str, Any], now: dict[str, Any]) -> str:
     return ""
 
 
-def _mean_same(old: dict[str, Any], new: dict[str, Any]) -> bool:
+def _mean_same(old: JsonObject, new: JsonObject) -> bool:
     """Whether two headers name the same CRS: PROJ's text of a code may differ between runs."""
     was, now = old.get("crs"), new.get("crs")
     if not isinstance(was, str) or not isinstance(now, str):

@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +15,7 @@ import numpy as np
 
 from .. import cells
 from ..errors import InputError, StoreError
+from ..facts import Findings, JsonObject
 from ..grid import TILE, Block, ceil_div
 from ..plurals import counted
 from .checksums import block_digest, crc_of_tiles, layer_digest, seal, sealed_line, unsealed_line
@@ -394,7 +395,7 @@ class LayerWriter(BlockWriter):
         """Whether there is a finished block, from this run or the one it resumed."""
         return any(True for _ in self._records())
 
-    def commit(self, attributes: Mapping[str, Any] | None = None) -> Layer:
+    def commit(self, attributes: JsonObject | None = None) -> Layer:
         """Move the finished layer into place, replacing any older one, and return it opened.
 
         Parameters
@@ -422,11 +423,11 @@ class LayerWriter(BlockWriter):
             if record.low is not None and record.high is not None:
                 yield record.at, record.low, record.high
 
-    def statistics(self) -> dict[str, Any]:
+    def statistics(self) -> Findings:
         """Statistics of the finished blocks, as `commit` records them."""
         return self._tally()[2]
 
-    def _tally(self) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+    def _tally(self) -> tuple[np.ndarray, np.ndarray, JsonObject]:
         """Sizes in bytes and digests of all blocks, and statistics."""
         shape = self.blocks.shape
         seen = np.zeros(shape, bool)
@@ -454,7 +455,7 @@ class LayerWriter(BlockWriter):
             },
         )
 
-    def _complete(self, attributes: Mapping[str, Any]) -> None:
+    def _complete(self, attributes: JsonObject) -> None:
         size, digests, statistics = self._tally()
         records = {
             **self.info,

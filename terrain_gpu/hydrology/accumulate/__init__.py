@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...facts import Findings
 from ...plurals import counted
 from ...tool import InputLayer, PlacesLike, Tool, option, tool, writes
 from ..common.outlet_options import added_outlets, outlets
@@ -100,7 +101,7 @@ class TreeAccumulation(Tool):
         )
 
     @staticmethod
-    def proven(totals: dict[str, Any]) -> str:
+    def proven(totals: Findings) -> str:
         return (
             f"{counted(totals['reached'], 'cell drains', 'cells drain')} to "
             f"{counted(totals['outlets'], 'outlet')}"

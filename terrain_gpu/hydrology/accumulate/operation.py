@@ -21,6 +21,7 @@ from ...engine.plan import StreamPlan, layer_bytes
 from ...engine.proof import Limits
 from ...engine.run import Run
 from ...errors import ArgumentError, StoreError
+from ...facts import Findings, Settings
 from ...grid import Block, BlockGrid
 from ...grid.lengths import Measured
 from ...io.places import Places
@@ -177,7 +178,7 @@ class Accumulate(Operation):
     def measures(self) -> tuple[Measured, ...]:
         return ("areas",) if self.areas else ()
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         added = Outlets(self.digest, self.places).added(self.grid.cols)
         extra = {"added_outlets": added} if added else {}
         return {"outlets": self.digest, **extra, "areas": self.areas}
@@ -261,7 +262,7 @@ class Accumulate(Operation):
         voids = self.has_voids
         plan_passes(self.forest, codes, total, limits, outlets=outlets, voids=voids)
 
-    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: Findings) -> Findings:
         verify_drainage(
             self.forest,
             run.layer(str(self.directions)),
@@ -311,7 +312,7 @@ class _Drainage(State):
         self._flows = solve(self._skeleton.join(), self._blocks)
         self._found["outlets"] -= len(self._flows.closed)
 
-    def found(self) -> dict[str, Any]:
+    def found(self) -> Findings:
         return self._found
 
 

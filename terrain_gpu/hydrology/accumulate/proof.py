@@ -25,7 +25,7 @@ Another proof, `spanning_tree.proof`, shows that the layer "mst" is the minimum 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -43,6 +43,7 @@ from ...engine.proof import (
     wrong_totals,
 )
 from ...errors import VerificationError
+from ...facts import Findings
 from ...grid import Block
 from ...grid.neighbours import symmetric
 from ...spanning_tree.weights import Weight
@@ -81,10 +82,10 @@ def verify_drainage(
     sums: Any | None,
     outlets: str,
     areas: bool,
-    expected: Mapping[str, Any],
+    expected: Findings,
     limits: Limits,
     added: Sequence[int] = (),
-) -> dict[str, Any]:
+) -> Findings:
     """Check the direction of every cell, and its sum.
 
     Parameters
@@ -130,7 +131,7 @@ def verify_drainage(
 
 def verify_stored_drainage(
     store: TileStore, codes: Layer, sums: Layer | None, limits: Limits
-) -> dict[str, Any]:
+) -> Findings:
     """Check layers with `verify_drainage` and the settings recorded with them."""
     recorded = RunRecord(store, codes)
     forest = open_forest(store)
@@ -349,7 +350,7 @@ class _DrainageChecker:
         forest: Forest,
         codes: Any,
         outlets: str,
-        expected: Mapping[str, Any],
+        expected: Findings,
         added: Sequence[int],
     ) -> None:
         self.forest, self.codes = forest, codes

@@ -13,6 +13,7 @@ import numpy as np
 
 from ...engine.operation import Phase, State
 from ...engine.plan import Growing, StreamPlan
+from ...facts import Findings
 from ...grid import Block, BlockGrid
 from ...plurals import counted
 from ..common.flow_loops import loop_error
@@ -152,7 +153,7 @@ class Inflows(FlowEntries):
             waiting = np.empty_like(following)
             self._check_cycle(join_upstream(following, waiting, values, self._adds))
 
-    def found(self) -> dict[str, Any]:
+    def found(self) -> Findings:
         return {"without_weight": int(self._counts[0])} if self._weighted else {}
 
     def given(self, phase: Phase, at: Block) -> tuple[np.ndarray, ...] | None:

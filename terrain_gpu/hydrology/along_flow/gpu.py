@@ -18,6 +18,7 @@ from ...engine.machine import Machine
 from ...engine.plan import StreamPlan
 from ...engine.run import Run
 from ...errors import StoreError
+from ...facts import Findings, Settings
 from ..common.codes import no_code
 from ..common.flow_loops import loop_error
 from ..common.gpu import ResidentRaster, plan_resident, resident
@@ -35,12 +36,12 @@ HEAD, END, NOWHERE = 16, 8, 255
 """Marks of its kernels."""
 
 
-def macros(dtype: np.dtype, sums: str = "u64") -> dict[str, Any]:
+def macros(dtype: np.dtype, sums: str = "u64") -> Settings:
     """Return the macros of ``cuda/kernels/flow.cu`` for a type of elevations and of sums."""
     return {"CELL": CELL_TYPES[dtype.name], "SUM": sums}
 
 
-def variants() -> list[dict[str, Any]]:
+def variants() -> list[Settings]:
     """Return macros that cover every type of elevations and of sums."""
     return [macros(np.dtype(dtype)) for dtype in CELL_TYPES] + [macros(np.dtype(np.uint8), "u32")]
 
@@ -66,7 +67,7 @@ def plan_along(operation: AlongFlow, machine: Machine) -> StreamPlan:
     )
 
 
-def accumulate(operation: FlowSums, run: Run) -> dict[str, Any]:
+def accumulate(operation: FlowSums, run: Run) -> Settings:
     """Write the sum of what drains through each cell.
 
     Raises StoreError if a cell holds no D8 code, or the directions have a cycle.
@@ -95,7 +96,7 @@ def accumulate(operation: FlowSums, run: Run) -> dict[str, Any]:
     return {}
 
 
-def raise_levels(operation: PlainFill, run: Run) -> dict[str, Any]:
+def raise_levels(operation: PlainFill, run: Run) -> Findings:
     """Raise each cell to its filled level, and write that.
 
     Raises StoreError if a cell holds no D8 code, or the directions have a cycle.

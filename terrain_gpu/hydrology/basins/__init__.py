@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...facts import Findings
 from ...plurals import counted
 from ...tool import InputLayer, PathLike, Tool, file, made_by, reads, tool, writes
 
@@ -69,5 +70,5 @@ class Basins(Tool):
         return f"{counted(basins, 'basin')} of {counted(cells, 'cell')} in all"
 
     @staticmethod
-    def proven(totals: dict[str, Any]) -> str:
+    def proven(totals: Findings) -> str:
         return f"{counted(totals['basins'], 'basin')} of {counted(totals['cells'], 'cell')} in all"

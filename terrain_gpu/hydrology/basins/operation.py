@@ -14,6 +14,7 @@ from ...engine.plan import Excess, StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Run
 from ...engine.tools import ToolOperation
+from ...facts import Findings, Settings
 from ...grid import Block, BlockGrid
 from ...plurals import counted
 from ...tool import PathLike
@@ -52,7 +53,7 @@ class BasinLabels(ToolOperation, FlowLabels):
     def held_bytes(self) -> int:
         return 3 * 8 * self.blocks.rows * self.blocks.shape[1]
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return {"basins_of": self.asked.directions, "table": self.table is not None}
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
@@ -89,7 +90,7 @@ class BasinLabels(ToolOperation, FlowLabels):
     def plan_verify(self, machine: Machine) -> None:
         plan_basins(self.layers[0], self.outputs[0], Limits(machine))
 
-    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: Findings) -> Findings:
         verify_basins(self.layers[0], run.layer(self.asked.into), totals, run.proof_limits)
         return {"verified_cells": self.grid.cells}
 
@@ -184,7 +185,7 @@ class _Numbers(Beyond):
         r0, r1, _, _ = self._blocks.window(*at)
         return self._firsts[r0:r1, at[1]].copy(), *around
 
-    def found(self) -> dict[str, Any]:
+    def found(self) -> Findings:
         return {"basins": self.basins}
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong, wrong_totals
+from ...facts import Findings
 from ...grid import Block, BlockGrid
 from ...store import Layer, TileStore
 from ..common.codes import label_dtype, open_directions
@@ -24,9 +25,7 @@ from ..common.proof_kernels import check_labels
 from ..common.proof_paths import PATHS_BYTES, BlockFlow, BlockPaths, FlowPaths, paths_bytes
 
 
-def verify_basins(
-    codes: Any, labels: Any, result: dict[str, Any], limits: Limits
-) -> dict[str, Any]:
+def verify_basins(codes: Any, labels: Any, result: Findings, limits: Limits) -> Findings:
     """Check the label of every cell.
 
     Parameters
@@ -119,7 +118,7 @@ def plan_basins(codes: Any, labels: Any, limits: Limits) -> list[StreamPlan]:
     ]
 
 
-def verify_stored_basins(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+def verify_stored_basins(store: TileStore, layer: Layer, limits: Limits) -> Findings:
     """Check a layer with `verify_basins` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     codes = recorded.input(recorded.get("basins_of", str))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...arguments import cells_away, height
+from ...facts import Findings, Settings
 from ...plurals import counted
 from ...tool import InputLayer, PathLike, Tool, file, option, reads, tool, writes
 
@@ -99,7 +100,7 @@ class Breach(Tool):
         return (InputLayer(self.layer),)
 
     @classmethod
-    def planned(cls, options: dict[str, Any]) -> Breach:
+    def planned(cls, options: Settings) -> Breach:
         lines = "cuts.gpkg" if options["lines"] else None
         return cls(max_distance=options["max_distance"] or 50, lines=lines)
 
@@ -114,5 +115,5 @@ class Breach(Tool):
         )
 
     @staticmethod
-    def proven(totals: dict[str, Any]) -> str:
+    def proven(totals: Findings) -> str:
         return f"{counted(totals['breached'], 'pit')} breached"

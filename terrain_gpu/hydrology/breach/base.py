@@ -21,6 +21,7 @@ from ...engine.machine import Machine
 from ...engine.operation import Phase, SolvedBlock, State
 from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
 from ...engine.tools import ToolOperation
+from ...facts import Findings, Settings
 from ...grid import Block, BlockGrid
 from ...grid.lengths import area_units
 from ..common.outlets import BORDER, EDGE, Outlets, has_voids
@@ -58,7 +59,7 @@ class PitSearch(ToolOperation):
     def has_voids(self) -> bool:
         return has_voids(self.outlets, self.layers[0])
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return {
             "breach_of": self.asked.layer,
             "outlets": self.outlets,
@@ -205,7 +206,7 @@ class BreachState(State):
         else:
             self._low.join()
 
-    def found(self) -> dict[str, Any]:
+    def found(self) -> Findings:
         units = self._operation.areas[1] / self._operation.rule.per_unit
         volume = to_json(self._totals["volume"] * units)
         return {**self._totals, "deepest_cut": to_json(self._cut), "volume": volume}

@@ -20,6 +20,7 @@ from ...engine.machine import MB, Machine
 from ...engine.operation import OutputFile, Phase, SolvedBlock
 from ...engine.plan import Excess, StreamPlan
 from ...engine.run import Run
+from ...facts import Findings
 from ...grid import Block, cell_centres
 from ...grid.lengths import Measured, step_lengths, whole_lengths
 from ...grid.neighbours import COL_STEP, ROW_STEP
@@ -99,7 +100,7 @@ class BreachLines(PitSearch):
     def new_work(self) -> Any:
         return new_search(self.reach), np.empty((2 * self.reach + 1) ** 2, np.uint8)
 
-    def execute(self, run: Run) -> dict[str, Any]:
+    def execute(self, run: Run) -> Findings:
         (writer,) = run.writers.values()
         compile_kernels(self.layers[0].dtype, self.rule)
         files = self.files(run.spill)

@@ -18,6 +18,7 @@ from ...engine.operation import OutputLayer, Phase, SolvedBlock, State
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Run
+from ...facts import Findings
 from ...grid import Block, units
 from ...grid.lengths import Measured
 from .base import BreachState, PitSearch, compile_kernels
@@ -119,7 +120,7 @@ class BreachedHeights(PitSearch):
         limits = Limits(machine)
         plan_breach_proof(self.layers[0], self.outputs[0], self.rule, limits, voids=self.has_voids)
 
-    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: Findings) -> Findings:
         layers = self.layers[0], run.layer(self.asked.into)
         verify_breach(*layers, self.rule, self.outlets, totals, run.proof_limits)
         return {"verified_cells": self.grid.cells}

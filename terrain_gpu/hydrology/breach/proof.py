@@ -34,6 +34,7 @@ from ...engine.proof import (
     wrong,
     wrong_totals,
 )
+from ...facts import Findings
 from ...grid import Block, BlockGrid
 from ...store import Layer, TileStore
 from ...store.files import output_errors
@@ -53,9 +54,9 @@ def verify_breach(
     lowered: Any,
     rule: BreachRule,
     outlets: str,
-    recorded: dict[str, Any],
+    recorded: Findings,
     limits: Limits,
-) -> dict[str, Any]:
+) -> Findings:
     """Check the elevation of every cell, and the recorded totals.
 
     Parameters
@@ -111,7 +112,7 @@ def plan_breach_proof(
     ]
 
 
-def verify_stored_breach(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+def verify_stored_breach(store: TileStore, layer: Layer, limits: Limits) -> Findings:
     """Check a layer with `verify_breach` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     heights = recorded.input(recorded.get("breach_of", str))
@@ -238,9 +239,7 @@ class _BreachProof:
         self._over_blocks = np.empty(0, np.int64)
         self._counts = dict.fromkeys(COUNTS, 0)
 
-    def run(
-        self, plans: list[StreamPlan], recorded: dict[str, Any], limits: Limits
-    ) -> dict[str, Any]:
+    def run(self, plans: list[StreamPlan], recorded: Findings, limits: Limits) -> Findings:
         heights, blocks, floods = self._heights, self._blocks, self._floods
         near, of = [Read(heights, 1)], _BlockBreach(heights, self._lowered, self._rule)
         if floods is not None:

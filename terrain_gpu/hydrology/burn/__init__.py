@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...arguments import height
+from ...facts import Findings, Settings
 from ...plurals import counted
 from ...tool import InputLayer, PlacesLike, Tool, option, places, reads, tool, writes
 
@@ -75,7 +76,7 @@ class Burn(Tool):
         return (InputLayer(self.layer),)
 
     @classmethod
-    def planned(cls, options: dict[str, Any]) -> Burn:
+    def planned(cls, options: Settings) -> Burn:
         return cls((), 1.0)
 
     @staticmethod
@@ -83,5 +84,5 @@ class Burn(Tool):
         return f"{counted(result.found['burned'], 'cell')} lowered"
 
     @staticmethod
-    def proven(totals: dict[str, Any]) -> str:
+    def proven(totals: Findings) -> str:
         return f"{counted(totals['burned'], 'cell')} lowered"

@@ -17,6 +17,7 @@ from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits
 from ...engine.run import Run
 from ...errors import InputError
+from ...facts import Findings, Settings
 from ...grid import Block, cells_in, units
 from ...io.places import as_places, values_at
 from ...store import TileStore
@@ -68,7 +69,7 @@ class Burned(Operation):
         like = heights.dtype, heights.nodata, "burned heights"
         return (OutputLayer(self.into, *like, described=units.same_quantity(heights)),)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return {"burn_of": self.layer, "depth": self.depth, "streams": self.digest}
 
     def plan(self, machine: Machine) -> StreamPlan:
@@ -121,7 +122,7 @@ class Burned(Operation):
         limits = Limits(machine)
         plan_burn_proof(self.layers[0], self.outputs[0], len(self.cells), limits)
 
-    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: Findings) -> Findings:
         layers = self.layers[0], run.layer(self.into)
         verify_burn(*layers, self.depth, self.digest, totals, run.proof_limits)
         return {"verified_cells": self.grid.cells}
@@ -133,7 +134,7 @@ class _CellsLowered(State):
     def __init__(self, burned: int) -> None:
         self._burned = burned
 
-    def found(self) -> dict[str, Any]:
+    def found(self) -> Findings:
         return {"burned": self._burned}
 
 

@@ -16,6 +16,7 @@ from ...cells import is_nodata
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong, wrong_totals
 from ...errors import VerificationError
+from ...facts import Findings
 from ...grid import Block
 from ...store import Layer, TileStore
 
@@ -33,9 +34,9 @@ def verify_burn(
     burned: Any,
     depth: float,
     digest: str,
-    recorded: dict[str, Any],
+    recorded: Findings,
     limits: Limits,
-) -> dict[str, Any]:
+) -> Findings:
     """Check the elevation of every cell.
 
     Parameters
@@ -109,7 +110,7 @@ def _check(
     return (r0 + row.astype(np.int64)) * heights.grid.cols + c0 + col
 
 
-def verify_stored_burn(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+def verify_stored_burn(store: TileStore, layer: Layer, limits: Limits) -> Findings:
     """Check a layer with `verify_burn` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     heights = recorded.input(recorded.get("burn_of", str))

@@ -14,6 +14,7 @@ from ...engine.plan import StreamPlan, format_size, layer_bytes
 from ...engine.run import Run
 from ...engine.schedule import stream
 from ...errors import PlanError
+from ...facts import Settings
 from ...grid import TILE, Block, BlockGrid, ceil_div
 from ...store import Layer
 
@@ -120,7 +121,7 @@ class ResidentRaster:
         self,
         run: Run,
         kernels: str,
-        values: dict[str, Any],
+        values: Settings,
         nodata: Any = None,
         per_length: np.ndarray | None = None,
     ) -> None:

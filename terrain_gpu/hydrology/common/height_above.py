@@ -10,6 +10,7 @@ import numpy as np
 
 from ...cells import is_nodata
 from ...engine.operation import OutputLayer
+from ...facts import Settings
 from ...grid import units
 from ...grid.lengths import step_lengths, whole_lengths
 from .code_values import NODATA
@@ -100,7 +101,7 @@ class AboveRule:
         out[lengths < 0] = NODATA
 
 
-def streams_settings(streams: str | None, threshold: float | None) -> dict[str, Any]:
+def streams_settings(streams: str | None, threshold: float | None) -> Settings:
     """Return what is recorded about streams; None means the outlets."""
     if streams is None:
         return {"to_outlets": True}

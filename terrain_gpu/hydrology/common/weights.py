@@ -16,6 +16,7 @@ import numpy as np
 
 from ...cells import is_nodata, stats
 from ...errors import ArgumentError, InputError, StoreError
+from ...facts import Findings
 from ...grid import GridSpec, Window, units
 from ...grid.lengths import cell_areas
 from ...io.fills import FILLS
@@ -431,7 +432,7 @@ def _order(bits: np.ndarray) -> np.ndarray:
     return bits ^ ((bits >> (8 * bits.itemsize - 1)) & ones)
 
 
-def described_sums(grid: GridSpec, weights: Any, statistic: str, areas: bool) -> dict[str, Any]:
+def described_sums(grid: GridSpec, weights: Any, statistic: str, areas: bool) -> Findings:
     """Return the attributes that give the unit of sums, means or extremes of upstream weights."""
     if statistic in ("max", "min"):
         return units.same_quantity(weights)

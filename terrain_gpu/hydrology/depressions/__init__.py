@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...arguments import not_negative
+from ...facts import Findings
 from ...plurals import counted
 from ...tool import InputLayer, PathLike, Tool, file, made_by, option, reads, tool, writes
 
@@ -124,5 +125,5 @@ class Depressions(Tool):
         return text + over_heights(result)
 
     @staticmethod
-    def proven(totals: dict[str, Any]) -> str:
+    def proven(totals: Findings) -> str:
         return counted(totals["depressions"], "depression")

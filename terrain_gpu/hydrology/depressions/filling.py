@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
+from ...facts import Settings
 from ...grid.lengths import Measured
 from .operation import DepressionLabels
 
@@ -33,7 +33,7 @@ class FillAround(DepressionLabels):
     def measures(self) -> tuple[Measured, ...]:
         return ()
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return {
             "fill_of": self.layers[0].name,
             "directions": self.directions,

@@ -22,6 +22,7 @@ from ...engine.plan import PER_ROW, Growing, StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits, RunRecord
 from ...engine.run import Run
 from ...errors import StoreError
+from ...facts import Findings, Settings
 from ...grid import Block, BlockGrid, units
 from ...grid.lengths import Measured, area_units, cell_areas
 from ...spanning_tree.weights import Weight
@@ -92,7 +93,7 @@ class DepressionLabels(Operation):
     def measures(self) -> tuple[Measured, ...]:
         return ("areas",)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return {
             "depressions_of": self.layers[0].name,
             "directions": self.directions,
@@ -211,7 +212,7 @@ class DepressionLabels(Operation):
     def plan_verify(self, machine: Machine) -> None:
         plan_depressions_proof(self.rule, Limits(machine))
 
-    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: Findings) -> Findings:
         named = self.into, self.conditioned
         numbers, heights = (None if name is None else run.layer(name) for name in named)
         verify_depressions(self.rule, numbers, heights, totals, run.proof_limits)
@@ -242,7 +243,7 @@ class _Nesting(Hierarchy):
             columns = self._totals.columns(self, operation.base, integers=integers)
             write_table(Path(operation.table), columns, operation.grid)
 
-    def found(self) -> dict[str, Any]:
+    def found(self) -> Findings:
         return self._totals.found(self)
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from ...cells import is_nodata
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong, wrong_totals
+from ...facts import Findings
 from ...grid import Block, BlockGrid
 from ...grid.lengths import area_units, cell_areas
 from ...report import trim
@@ -71,9 +72,9 @@ def verify_depressions(
     rule: DepressionRule,
     numbers: Any,
     conditioned: Any,
-    recorded: dict[str, Any],
+    recorded: Findings,
     limits: Limits,
-) -> dict[str, Any]:
+) -> Findings:
     """Check every cell and the recorded totals.
 
     Parameters
@@ -119,7 +120,7 @@ class _Like(NamedTuple):
     dtype: np.dtype
 
 
-def verify_stored_depressions(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+def verify_stored_depressions(store: TileStore, layer: Layer, limits: Limits) -> Findings:
     """Check one layer with `verify_depressions` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     by_fill = "keep_depth" in recorded.settings  # written by `fill`
@@ -192,7 +193,7 @@ class _Checker:
         self._units, self._unit = area_units(self._grid)
         self._areas = cell_areas(self._grid)
 
-    def run(self, recorded: dict[str, Any], limits: Limits) -> dict[str, Any]:
+    def run(self, recorded: Findings, limits: Limits) -> Findings:
         rule, plan, blocks = self._rule, self._plan, self._blocks
         reads = [Read(rule.codes), Read(rule.heights)]
         layers = [Read(one) for one in (self._numbers, self._conditioned) if one is not None]
@@ -392,7 +393,7 @@ class _Checker:
         self._sums[which, 2] += self._sums[which, 3] >> HALF
         self._sums[which, 3] &= (1 << HALF) - 1
 
-    def _add_up(self) -> tuple[np.ndarray, dict[str, Any]]:
+    def _add_up(self) -> tuple[np.ndarray, Findings]:
         """Return the mask of depressions that are kept, and the totals."""
         units = self._sums[:, 1].copy()
         volumes = (self._sums[:, 2] * 2.0**HALF + self._sums[:, 3]) / self._scales

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...facts import Findings
 from ...grid import GridSpec, cell_centres
 from ...grid.neighbours import DIRECTIONS
 from ..common.relative import restored
@@ -54,7 +55,7 @@ class DepressionTotals:
         self._kept = np.flatnonzero(keep)
         return np.where(keep, np.cumsum(keep), 0)
 
-    def found(self, all_of: Hierarchy) -> dict[str, Any]:
+    def found(self, all_of: Hierarchy) -> Findings:
         kept = self._kept
         outer = kept[all_of.parent[kept] < 0]
         depths = all_of.dead[kept] - all_of.pit_heights[kept]

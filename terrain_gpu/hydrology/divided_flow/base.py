@@ -21,6 +21,7 @@ from ...engine.operation import Operation, Phase, SolvedBlock, State
 from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ...engine.run import Run
 from ...errors import StoreError
+from ...facts import Findings
 from ...grid import Block, BlockGrid
 from ...store.spill import Slots
 from ..common.flow_loops import loop_error
@@ -113,7 +114,7 @@ class DividedFlow(Operation):
     def new_work(self) -> DivisionWork:
         return DivisionWork(self.blocks, self.kept)
 
-    def execute(self, run: Run) -> dict[str, Any]:
+    def execute(self, run: Run) -> Findings:
         state = FlowRims(self.blocks, self.kept)
         with run.report.phase(_FLOW.name), _saved(run, state) as restored:
             if restored:
@@ -129,7 +130,7 @@ class DividedFlow(Operation):
     def refuse_found(self, state: FlowRims) -> None:
         """Raise an error for invalid input that the first visits of blocks have found."""
 
-    def findings(self, state: FlowRims) -> dict[str, Any]:
+    def findings(self, state: FlowRims) -> Findings:
         """Return the totals to record."""
         return {}
 

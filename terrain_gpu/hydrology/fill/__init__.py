@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...arguments import amount, not_negative
+from ...facts import Findings, Settings
 from ...plurals import counted
 from ...tool import InputLayer, PlacesLike, Tool, late_rule, made_by, option, reads, tool, writes
 from ..common.outlet_options import added_outlets, outlets
@@ -112,7 +113,7 @@ class Fill(Tool):
         return self.keep_deeper_than is not None or self.keep_larger_than is not None
 
     @property
-    def ends(self) -> dict[str, Any]:
+    def ends(self) -> Settings:
         """The outlets that are given."""
         arguments = {"outlets": self.outlets, "add_outlets": self.add_outlets}
         return {name: one for name, one in arguments.items() if one is not None}
@@ -124,7 +125,7 @@ class Fill(Tool):
         return (heights, InputLayer("mst", "uint8"), codes) if self.keeps else (codes, heights)
 
     @classmethod
-    def planned(cls, options: dict[str, Any]) -> Fill:
+    def planned(cls, options: Settings) -> Fill:
         return cls(epsilon=options["epsilon"], keep_deeper_than=0.0 if options["keep"] else None)
 
     @staticmethod
@@ -142,7 +143,7 @@ class Fill(Tool):
         return text + over_heights(result)
 
     @staticmethod
-    def proven(totals: dict[str, Any]) -> str:
+    def proven(totals: Findings) -> str:
         if "cells" in totals:
             return counted(totals["cells"], "cell that drains", "cells that drain")
         return f"{counted(totals['depressions'], 'depression')} kept"

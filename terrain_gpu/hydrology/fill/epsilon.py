@@ -23,6 +23,7 @@ from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Run
 from ...errors import InputError
+from ...facts import Findings, Settings
 from ...grid import Block, BlockGrid, units
 from ..along_flow.block import FlowBlock, read_flow
 from ..along_flow.entries import Beyond, ring_ids
@@ -79,7 +80,7 @@ class EpsilonFill(AlongFlow):
         like = heights.dtype, heights.nodata, "filled heights"
         return (OutputLayer(self.into, *like, described=units.same_quantity(heights)),)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return {"fill_of": self.layer, "directions": self.directions, "epsilon": True}
 
     @cached_property
@@ -89,7 +90,7 @@ class EpsilonFill(AlongFlow):
     def begin(self, plan: StreamPlan, spill: Path) -> State:
         return _Levels(self, plan)
 
-    def execute(self, run: Run) -> dict[str, Any]:
+    def execute(self, run: Run) -> Findings:
         state = self.begin(run.plan, run.spill)
         assert isinstance(state, _Levels)
         run.map(_WAYS, state)
@@ -208,7 +209,7 @@ class EpsilonFill(AlongFlow):
         codes, heights = self.layers
         plan_epsilon(codes, heights, self.outputs[0], Limits(machine))
 
-    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: Findings) -> Findings:
         codes, heights = self.layers
         verify_epsilon(codes, heights, run.layer(self.into), self.connectivity, run.proof_limits)
         return {"verified_cells": self.grid.cells}
@@ -292,7 +293,7 @@ class _Levels(Beyond):
                     less = ups[near, at] & (least < lines[near, at] - 1)
                     waiting[at, np.unique(np.flatnonzero(less) // side)] = True
 
-    def found(self) -> dict[str, Any]:
+    def found(self) -> Findings:
         return {
             "raised_above_fill": int(self._above.sum()),
             "largest_rise": float(self._most.max()),

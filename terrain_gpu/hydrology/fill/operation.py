@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, RunRecord
 from ...engine.run import Run
 from ...errors import ArgumentError, InputError, StoreError
+from ...facts import Findings, Settings
 from ...grid import units
 from ...running import refuse_cuda
 from ...spanning_tree import LAYER as TREE
@@ -57,7 +57,7 @@ class PlainFill(AlongFlow):
         like = heights.dtype, heights.nodata, "filled heights"
         return (OutputLayer(self.into, *like, described=units.same_quantity(heights)),)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return {"fill_of": self.layer, "directions": self.directions}
 
     def plan(self, machine: Machine) -> StreamPlan:
@@ -67,7 +67,7 @@ class PlainFill(AlongFlow):
 
         return plan_along(self, machine)
 
-    def execute(self, run: Run) -> dict[str, Any]:
+    def execute(self, run: Run) -> Findings:
         if run.gpu is None:
             return super().execute(run)
         from ..along_flow.gpu import raise_levels
@@ -97,14 +97,14 @@ class PlainFill(AlongFlow):
         codes, heights = self.layers
         plan_fill(self.blocks, codes, heights, self.outputs[0], limits)
 
-    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: Findings) -> Findings:
         codes, heights = self.layers
         connectivity = open_forest(self.store).connectivity
         verify_fill(codes, heights, run.layer(self.into), connectivity, run.proof_limits)
         return {"verified_cells": self.grid.cells}
 
 
-def refuse_arguments(settings: Mapping[str, Any]) -> None:
+def refuse_arguments(settings: Settings) -> None:
     """Reject arguments of `fill` that contradict each other.
 
     Raises

@@ -26,6 +26,7 @@ import numpy as np
 
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong
+from ...facts import Findings
 from ...grid import Block, BlockGrid
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...store import Layer, TileStore
@@ -47,7 +48,7 @@ _WHAT = (
 
 def verify_fill(
     codes: Any, heights: Any, levels: Any, connectivity: int, limits: Limits
-) -> dict[str, Any]:
+) -> Findings:
     """Check the level of every cell.
 
     Parameters
@@ -122,7 +123,7 @@ def plan_fill(
 
 def verify_epsilon(
     codes: Any, heights: Any, levels: Any, connectivity: int, limits: Limits
-) -> dict[str, Any]:
+) -> Findings:
     """Check the level of every cell of a DEM filled with epsilon; see `verify_fill`."""
     cells = 0
 
@@ -182,7 +183,7 @@ def plan_epsilon(codes: Any, heights: Any, levels: Any, limits: Limits) -> Strea
     return plan_proof(blocks, reads, limits, worker=worker, measures=False)
 
 
-def verify_stored_fill(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+def verify_stored_fill(store: TileStore, layer: Layer, limits: Limits) -> Findings:
     """Check a layer that `fill` made, with the settings recorded with it."""
     recorded = RunRecord(store, layer)
     if "keep_depth" in recorded.settings:

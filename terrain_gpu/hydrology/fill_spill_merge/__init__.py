@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...arguments import not_negative
+from ...facts import Findings, Settings
 from ...plurals import counted
 from ...tool import InputLayer, PathLike, Tool, file, made_by, option, reads, tool, writes
 
@@ -108,7 +109,7 @@ class FillSpillMerge(Tool):
         return *forest, codes, *rain
 
     @classmethod
-    def planned(cls, asked: dict[str, Any]) -> FillSpillMerge:
+    def planned(cls, asked: Settings) -> FillSpillMerge:
         return cls("rain" if asked["rain"] else 0.0)
 
     @staticmethod
@@ -122,5 +123,5 @@ class FillSpillMerge(Tool):
         return f"{share:.1%} of the rain stands, up to {depth} deep{over_heights(result)}"
 
     @staticmethod
-    def proven(found: dict[str, Any]) -> str:
+    def proven(found: Findings) -> str:
         return counted(found["cells"], "cell under water")

@@ -23,6 +23,7 @@ from ...engine.plan import PER_ROW, Growing, StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits, RunRecord
 from ...engine.run import Run
 from ...errors import StoreError
+from ...facts import Findings, Settings
 from ...grid import Block, BlockGrid, units
 from ...grid.lengths import Measured, area_units
 from ...spanning_tree.weights import Weight
@@ -81,7 +82,7 @@ class RestingWater(Operation):
     def measures(self) -> tuple[Measured, ...]:
         return ("areas",)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return {
             "water_of": self.layers[0].name,
             "rain": self.rain,
@@ -121,7 +122,7 @@ class RestingWater(Operation):
         planned = planned_pools(self.blocks)
         return AllPools(self, Growing(plan, planned, planned))
 
-    def execute(self, run: Run) -> dict[str, Any]:
+    def execute(self, run: Run) -> Findings:
         state = self.begin(run.plan, run.spill)
         assert isinstance(state, AllPools)
         run.map(_TREE, state)
@@ -192,7 +193,7 @@ class RestingWater(Operation):
     def plan_verify(self, machine: Machine) -> None:
         plan_water(self.layers[0], self.outputs[0], self.water, Limits(machine))
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, found: Findings) -> Findings:
         heights, depths = self.layers[0], run.layer(self.into)
         verify_water(heights, depths, self.forest.connectivity, self.water, found, run.proof_limits)
         return {"verified_cells": self.grid.cells}

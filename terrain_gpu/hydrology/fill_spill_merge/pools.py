@@ -9,6 +9,7 @@ import numpy as np
 from ...engine.operation import Phase, State
 from ...engine.plan import Growing
 from ...errors import StoreError
+from ...facts import Findings
 from ...grid import Block
 from ...plurals import counted
 from ..depressions.kernels import OCEAN
@@ -278,7 +279,7 @@ class AllPools(State):
         levels = np.where(where >= 0, self._at[where], -np.inf)
         return levels, self._scales[where]
 
-    def found(self) -> dict[str, Any]:
+    def found(self) -> Findings:
         operation = self._operation
         fell, stands = self._fell, int(self.water.sum())
         wet = self.depressions & (self.surfaces > self.heights)

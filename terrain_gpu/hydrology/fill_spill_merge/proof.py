@@ -20,6 +20,7 @@ import numpy as np
 from ...cells import is_nodata
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong, wrong_totals
+from ...facts import Findings
 from ...grid import Block
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...store import Layer, TileStore
@@ -36,9 +37,9 @@ def verify_water(
     depths: Any,
     connectivity: int,
     rain: Rain,
-    recorded: dict[str, Any],
+    recorded: Findings,
     limits: Limits,
-) -> dict[str, Any]:
+) -> Findings:
     """Check the depth of every cell, and all sums.
 
     Parameters
@@ -138,7 +139,7 @@ def _reads(heights: Any, depths: Any, rain: Rain) -> list[Read]:
     return reads if isinstance(rain.depth, float) else [*reads, Read(rain.depth)]
 
 
-def verify_stored_water(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+def verify_stored_water(store: TileStore, layer: Layer, limits: Limits) -> Findings:
     """Check a layer with `verify_water` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     heights = recorded.input(recorded.get("water_of", str))

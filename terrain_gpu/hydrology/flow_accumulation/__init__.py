@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...arguments import FlowMethod, UpstreamStatistic, positive
+from ...facts import Findings
 from ...plurals import counted
 from ...tool import InputLayer, Tool, late_rule, made_by, option, reads, tool, writes
 
@@ -146,5 +147,5 @@ class FlowAccumulation(Tool):
         return Tool.summary(result) + note
 
     @staticmethod
-    def proven(totals: dict[str, Any]) -> str:
+    def proven(totals: Findings) -> str:
         return counted(totals["cells"], "cell that drains", "cells that drain")

@@ -13,6 +13,7 @@ from ...engine.operation import OutputLayer
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Run
+from ...facts import Findings, Settings
 from ...grid import Block, BlockGrid
 from ...grid.lengths import Measured
 from ..common.weights import Rule, WeightRule, described_sums, rule_of
@@ -57,7 +58,7 @@ class MultipleFlow(DividedFlow):
     def measures(self) -> tuple[Measured, ...]:
         return ("areas",) if self.areas else ()
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return {
             "accumulation_of": self.directions,
             "method": self.method,
@@ -85,7 +86,7 @@ class MultipleFlow(DividedFlow):
     def working(self) -> int:
         return _working(self.weights is not None)
 
-    def findings(self, state: FlowRims) -> dict[str, Any]:
+    def findings(self, state: FlowRims) -> Findings:
         return {} if self.weights is None else {"without_weight": int(state.counts[..., 0].sum())}
 
     def refuse_found(self, state: FlowRims) -> None:
@@ -128,7 +129,7 @@ class MultipleFlow(DividedFlow):
     def plan_verify(self, machine: Machine) -> None:
         plan_division(self.layers, self.outputs[0], self.blocks, Limits(machine))
 
-    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: Findings) -> Findings:
         result, limits = run.layer(self.into), run.proof_limits
         verify_division(self.layers, result, self.blocks, self.rule, self.division, limits, totals)
         return {"verified_cells": self.grid.cells}
@@ -139,7 +140,7 @@ def plan_for(
 ) -> StreamPlan:
     """Plan sums of cells, areas or weights, given the data types of elevations and weights."""
     read = [heights, np.dtype(np.uint8), *([] if weights is None else [weights])]
-    options: dict[str, Any] = {"working": _working(weights is not None), "machine": machine}
+    options: Settings = {"working": _working(weights is not None), "machine": machine}
     return plan_divided(blocks, MultipleFlow.command, read, 1, MultipleFlow.kept, **options)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +15,7 @@ from ...engine.plan import PER_ROW, StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Run
 from ...errors import ArgumentError
+from ...facts import Findings, Settings
 from ...grid import BlockGrid
 from ...grid.lengths import Measured
 from ...running import refuse_cuda
@@ -80,7 +80,7 @@ class FlowSums(AlongFlow):
     def measures(self) -> tuple[Measured, ...]:
         return ("areas",) if self.areas else ()
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         if self.edge_cells:
             return {"accumulation_of": self.directions, "edge_cells": True}
         weighted = {"weights": self.weights, "statistic": self.statistic}
@@ -109,7 +109,7 @@ class FlowSums(AlongFlow):
 
         return plan_along(self, machine)
 
-    def execute(self, run: Run) -> dict[str, Any]:
+    def execute(self, run: Run) -> Findings:
         if run.gpu is None:
             return super().execute(run)
         from ..along_flow.gpu import accumulate
@@ -172,7 +172,7 @@ class FlowSums(AlongFlow):
         limits = Limits(machine)
         plan_sums(self.blocks, self.layers[0], self.outputs[0], limits, self.rule)
 
-    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: Findings) -> Findings:
         result = run.layer(self.into)
         verify_sums(self.layers[0], result, self.rule, run.proof_limits, totals)
         return {"verified_cells": self.grid.cells}
@@ -207,7 +207,7 @@ def plan_sums_of(
     )
 
 
-def refuse_arguments(settings: Mapping[str, Any]) -> None:
+def refuse_arguments(settings: Settings) -> None:
     """Reject arguments of `flow_accumulation` that contradict each other.
 
     Raises

@@ -9,7 +9,6 @@ have no loops.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
@@ -26,6 +25,7 @@ from ...engine.proof import (
     wrong,
     wrong_totals,
 )
+from ...facts import Findings
 from ...grid import Block, BlockGrid, GridSpec
 from ...store import Layer, TileStore
 from ..common.code_values import NOWHERE
@@ -44,8 +44,8 @@ from ..common.weights import Rule, rule_of
 
 
 def verify_sums(
-    codes: Any, sums: Any, rule: Rule, limits: Limits, recorded: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+    codes: Any, sums: Any, rule: Rule, limits: Limits, recorded: Findings | None = None
+) -> Findings:
     """Check the sum of every cell, or the mean or extreme.
 
     Parameters
@@ -92,7 +92,7 @@ def plan_sums(
     ]
 
 
-def verify_stored(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+def verify_stored(store: TileStore, layer: Layer, limits: Limits) -> Findings:
     """Check a layer of sums, along D8 directions or of divided flow, by its recorded settings."""
     if "method" in RunRecord(store, layer).settings:
         from .proof_divided import verify_stored_division
@@ -101,7 +101,7 @@ def verify_stored(store: TileStore, layer: Layer, limits: Limits) -> dict[str, A
     return verify_stored_sums(store, layer, limits)
 
 
-def verify_stored_sums(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+def verify_stored_sums(store: TileStore, layer: Layer, limits: Limits) -> Findings:
     """Check a layer with `verify_sums` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     codes = recorded.input(recorded.get("accumulation_of", str))

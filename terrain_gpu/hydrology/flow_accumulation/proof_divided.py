@@ -10,7 +10,7 @@ are filled and that the directions belong to them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,6 +19,7 @@ import numpy as np
 
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong, wrong_totals
+from ...facts import Findings
 from ...grid import Block, BlockGrid, GridSpec, Window
 from ...store import Layer, TileStore
 from ..common.code_values import NOWHERE
@@ -38,8 +39,8 @@ def verify_division(
     rule: Rule,
     method: tuple[int, float],
     limits: Limits,
-    recorded: Mapping[str, Any],
-) -> dict[str, Any]:
+    recorded: Findings,
+) -> Findings:
     """Check the balance of every cell.
 
     Parameters
@@ -96,7 +97,7 @@ def plan_division(
     return plan_proof(blocks, _reads(layers, sums), limits, worker=worker, held=held)
 
 
-def verify_stored_division(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+def verify_stored_division(store: TileStore, layer: Layer, limits: Limits) -> Findings:
     """Check a layer with `verify_division` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     heights = recorded.input(recorded.get("filled", str))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...arguments import DepressionsMethod, FlatsMethod, cells_away, height
+from ...facts import Findings, Settings
 from ...plurals import counted
 from ...tool import (
     InputLayer,
@@ -161,7 +162,7 @@ class FlowDirection(Tool):
         return InputLayer("elevation"), InputLayer("mst", "uint8")
 
     @classmethod
-    def planned(cls, options: dict[str, Any]) -> FlowDirection:
+    def planned(cls, options: Settings) -> FlowDirection:
         return cls(flats=options["flats"])
 
     @staticmethod
@@ -176,6 +177,6 @@ class FlowDirection(Tool):
         return text + over_heights(result)
 
     @staticmethod
-    def proven(totals: dict[str, Any]) -> str:
+    def proven(totals: Findings) -> str:
         reached, ends = totals["reached"], totals["outlets"]
         return f"{counted(reached, 'cell drains', 'cells drain')} to {counted(ends, 'outlet')}"

@@ -24,6 +24,7 @@ from ...engine.machine import Machine
 from ...engine.plan import StreamPlan
 from ...engine.run import Run
 from ...errors import StoreError
+from ...facts import Settings
 from ...primitives.euler import root_tree
 from ...spanning_tree.gpu.plan import keeps_cells
 from ...spanning_tree.gpu.plan import macros as tree_macros
@@ -46,12 +47,12 @@ GRAPH_BYTES = 16
 noise has more than one pit in nine cells; the run may then exhaust the GPU memory."""
 
 
-def macros(dtype: np.dtype) -> dict[str, Any]:
+def macros(dtype: np.dtype) -> Settings:
     """Return the macros of ``cuda/kernels/directions.cu``."""
     return {"CELL": CELL_TYPES[dtype.name], "ABSDIFF": 0, "SLOPES": 1}
 
 
-def variants() -> list[dict[str, Any]]:
+def variants() -> list[Settings]:
     """Return macros that cover every type of elevations."""
     types = map(np.dtype, CELL_TYPES)
     return [macros(dtype) for dtype in types if "flow" in weights_of(dtype)]
@@ -78,7 +79,7 @@ def plan_directions(operation: TreeDirections, machine: Machine) -> StreamPlan:
     )
 
 
-def solve(operation: TreeDirections, run: Run) -> dict[str, Any]:
+def solve(operation: TreeDirections, run: Run) -> Settings:
     """Compute and write flow directions; return the numbers of valid cells and of outlets."""
     weight, (cells, edges) = operation.forest.weight, operation.layers
     cached = keeps_cells(weight, run.gpu.device)

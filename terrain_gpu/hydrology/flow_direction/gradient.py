@@ -19,6 +19,7 @@ from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits
 from ...engine.run import Run
 from ...errors import StoreError
+from ...facts import Findings, Settings
 from ...grid import Block, BlockGrid
 from ...grid.lengths import step_lengths
 from ..common.code_values import NOWHERE, OUTLET
@@ -67,7 +68,7 @@ class GradientDirection(Operation):
             OutputLayer(self.into, np.dtype(np.uint8), NOWHERE, "drainage directions", ENCODING),
         )
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         outlets = self.layers[1].info["settings"]["outlets"]
         return {"outlets": outlets, "flats": "gradient", "filled": self.filled, "along": self.along}
 
@@ -82,7 +83,7 @@ class GradientDirection(Operation):
     def new_work(self) -> FlatWork:
         return FlatWork(self.blocks)
 
-    def execute(self, run: Run) -> dict[str, Any]:
+    def execute(self, run: Run) -> Findings:
         state = _FlatRims(self.blocks, self.layers[0].dtype)
         run.map(_FLATS, state)
         while state.waiting.any():
@@ -130,7 +131,7 @@ class GradientDirection(Operation):
         heights, along = self.layers
         plan_gradient(heights, along, self.outputs[0], Limits(machine))
 
-    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: Findings) -> Findings:
         heights, along = self.layers
         verify_gradient(heights, along, run.layer(self.into), totals, run.proof_limits)
         return {"verified_cells": self.grid.cells}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ...arguments import DepressionsMethod, FlatsMethod
 from ...engine.machine import Machine
@@ -12,6 +10,7 @@ from ...engine.plan import StreamPlan
 from ...engine.proof import RunRecord
 from ...engine.run import Run
 from ...errors import ArgumentError, InputError, StoreError
+from ...facts import Findings, Settings
 from ...running import refuse_cuda
 from ...store import Layer, TileStore
 from ..accumulate.operation import Accumulate
@@ -40,7 +39,7 @@ class TreeDirections(Accumulate):
 
         return plan_directions(self, machine)
 
-    def execute(self, run: Run) -> dict[str, Any]:
+    def execute(self, run: Run) -> Findings:
         if run.gpu is None:
             return super().execute(run)
         from .gpu import solve
@@ -72,7 +71,7 @@ def methods_of(
     return depressions or ("fill" if filled else "carve"), "gradient" if filled else "tree"
 
 
-def refuse_arguments(settings: Mapping[str, Any]) -> None:
+def refuse_arguments(settings: Settings) -> None:
     """Reject arguments of `flow_direction` that contradict each other.
 
     Raises

@@ -18,7 +18,6 @@ one and an a smaller by at most one, so 2 t - a decreases along every flow path:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -37,6 +36,7 @@ from ...engine.proof import (
     wrong,
     wrong_totals,
 )
+from ...facts import Findings
 from ...grid import Block, BlockGrid
 from ...grid.lengths import step_lengths
 from ...store import Layer, TileStore
@@ -58,8 +58,8 @@ _RIM_BYTES = 100
 
 
 def verify_gradient(
-    heights: Any, along: Any, codes: Any, expected: Mapping[str, Any], limits: Limits
-) -> dict[str, Any]:
+    heights: Any, along: Any, codes: Any, expected: Findings, limits: Limits
+) -> Findings:
     """Check the direction of every cell.
 
     Parameters
@@ -102,7 +102,7 @@ def plan_gradient(heights: Any, along: Any, codes: Any, limits: Limits) -> Strea
     return plan_proof(blocks, reads, limits, worker=worker, held=held)
 
 
-def verify_stored_gradient(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+def verify_stored_gradient(store: TileStore, layer: Layer, limits: Limits) -> Findings:
     """Check a layer with `verify_gradient` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     heights = recorded.input(recorded.get("filled", str))

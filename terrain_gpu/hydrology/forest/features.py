@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from ...facts import Findings
 from ...grid import GridSpec, cell_centres
 from ...grid.lengths import step_lengths
 from ...io.features import LINES, Feature, Fields, write_features
@@ -154,7 +154,7 @@ def write_lines(
     grid: GridSpec,
     layer: str = LAYER,
     fields: Fields = FIELDS,
-) -> dict[str, Any]:
+) -> Findings:
     """Write lines to a new file with `write_features`; return their number, cells and length."""
     tally = _Written()
     write_features(file, tally.counted(batches), grid, layer, fields, LINES)

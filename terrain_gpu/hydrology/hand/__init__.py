@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...arguments import HandMethod, amount, exactly_one, is_area
+from ...facts import Findings, Settings
 from ...plurals import counted
 from ...tool import COUNTS, InputLayer, Tool, made_by, option, reads, tool, writes
 
@@ -126,9 +125,9 @@ class Hand(Tool):
         return filled, *layers
 
     @classmethod
-    def planned(cls, options: dict[str, Any]) -> Hand:
+    def planned(cls, options: Settings) -> Hand:
         return cls(threshold=1000, distance="distance", method=options["method"] or "d8")
 
     @staticmethod
-    def proven(totals: dict[str, Any]) -> str:
+    def proven(totals: Findings) -> str:
         return counted(totals["cells"], "cell above a stream")

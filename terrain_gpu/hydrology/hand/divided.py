@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from ...engine.machine import Machine
 from ...engine.operation import OutputLayer
 from ...engine.proof import Limits
 from ...engine.run import Run
+from ...facts import Findings, Settings
 from ...grid import Block
 from ...grid.lengths import Measured
 from ..common.code_values import NOWHERE
@@ -55,7 +55,7 @@ class DinfHand(DividedFlow):
     def measures(self) -> tuple[Measured, ...]:
         return () if self.distance is None else ("lengths",)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return {
             "hand_of": self.layer,
             "directions": self.directions,
@@ -122,7 +122,7 @@ class DinfHand(DividedFlow):
         limits = Limits(machine)
         plan_averages(self.layers, self.outputs, self.blocks, limits)
 
-    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: Findings) -> Findings:
         results = dict(zip(KINDS, (run.layer(one.name) for one in self.outputs), strict=False))
         verify_averages(self.layers, self.rule, results, self.blocks, run.proof_limits)
         return {"verified_cells": self.grid.cells}

@@ -14,6 +14,7 @@ from ...engine.operation import OutputLayer, State
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Run
+from ...facts import Findings, Settings
 from ...grid.lengths import Measured
 from ...store import TileStore
 from ..along_flow.block import FlowBlock
@@ -89,7 +90,7 @@ class StreamsAbove(AlongFlow):
     def measures(self) -> tuple[Measured, ...]:
         return () if self.distance is None else ("lengths",)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return {
             "hand_of": self.layer,
             "directions": self.directions,
@@ -154,7 +155,7 @@ class StreamsAbove(AlongFlow):
     def plan_verify(self, machine: Machine) -> None:
         plan_above(self.layers[0], self.rule, self.outputs, Limits(machine))
 
-    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: Findings) -> Findings:
         results = dict(zip(KINDS, (run.layer(one.name) for one in self.outputs), strict=False))
         verify_above(self.layers[0], self.rule, results, run.proof_limits)
         return {"verified_cells": self.grid.cells}

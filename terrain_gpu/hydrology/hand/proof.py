@@ -8,7 +8,7 @@ and a second pass computes each block from downstream to upstream.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ from ...engine.proof import (
     plan_proof,
     wrong,
 )
+from ...facts import Findings
 from ...grid import Block, BlockGrid
 from ...store import Layer, TileStore
 from ..common.codes import open_directions
@@ -33,9 +34,7 @@ from ..common.proof_paths import PATHS_BYTES, BlockPaths, FlowPaths, paths_bytes
 from .proof_divided import verify_stored_averages
 
 
-def verify_above(
-    codes: Any, rule: AboveRule, results: Mapping[str, Any], limits: Limits
-) -> dict[str, Any]:
+def verify_above(codes: Any, rule: AboveRule, results: Findings, limits: Limits) -> Findings:
     """Check every cell.
 
     Parameters
@@ -79,7 +78,7 @@ def plan_above(
     ]
 
 
-def verify_stored_above(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+def verify_stored_above(store: TileStore, layer: Layer, limits: Limits) -> Findings:
     """Check a layer with `verify_above` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     if "method" in recorded.settings:
@@ -124,7 +123,7 @@ class _BlockAbove(NamedTuple):
 
     paths: BlockPaths
     rule: AboveRule
-    results: Mapping[str, Any]
+    results: Findings
 
     def look(self, at: Block, data: list[np.ndarray]) -> tuple[Any, ...]:
         """Return the flow paths of a block, and the values of the cells where they enter it."""
@@ -182,9 +181,7 @@ class _BlockAbove(NamedTuple):
 
 
 class _AboveChecker:
-    def __init__(
-        self, codes: Any, rule: AboveRule, results: Mapping[str, Any], limits: Limits
-    ) -> None:
+    def __init__(self, codes: Any, rule: AboveRule, results: Findings, limits: Limits) -> None:
         self.codes, self.rule, self.results = codes, rule, results
         self.blocks = _blocks(codes, rule)
         self.plans = plan_above(codes, rule, results.values(), limits)

@@ -9,7 +9,7 @@ filled and that the directions belong to them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong
+from ...facts import Findings
 from ...grid import Block, BlockGrid, GridSpec
 from ...store import Layer
 from ..common.code_values import NODATA, NOWHERE
@@ -30,10 +31,10 @@ from ..divided_flow.proof_kernels import average
 def verify_averages(
     layers: Sequence[Any],
     rule: AboveRule,
-    results: Mapping[str, Any],
+    results: Findings,
     blocks: BlockGrid,
     limits: Limits,
-) -> dict[str, Any]:
+) -> Findings:
     """Check every cell.
 
     Parameters
@@ -84,7 +85,7 @@ def plan_averages(
 
 def verify_stored_averages(
     recorded: RunRecord, streams: tuple[Layer | None, float | None], limits: Limits
-) -> dict[str, Any]:
+) -> Findings:
     """Check a layer with `verify_averages` and the settings recorded with it."""
     layer = recorded.layer
     names = [recorded.get(key, str) for key in ("filled", "directions", "hand_of")]
@@ -112,7 +113,7 @@ class _AverageChecker:
     """Checks blocks; can be sent to workers. `given` is the number of layers before the results."""
 
     rule: AboveRule
-    results: Mapping[str, Any]
+    results: Findings
     blocks: BlockGrid
     grid: GridSpec
     given: int

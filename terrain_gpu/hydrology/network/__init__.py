@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...arguments import at_least_one, not_negative
+from ...facts import Settings
 from ...plurals import counted
 from ...tool import InputLayer, PathLike, PlacesLike, Tool, drawing, option, places, tool
 from ..common.tree import TREE
@@ -84,7 +85,7 @@ class ExtractNetwork(Tool):
         return InputLayer("elevation"), TREE
 
     @classmethod
-    def planned(cls, options: dict[str, Any]) -> ExtractNetwork:
+    def planned(cls, options: Settings) -> ExtractNetwork:
         return cls("network.gpkg", min_length=0.0)
 
     @staticmethod

@@ -25,6 +25,7 @@ from ...engine.operation import Operation, OutputFile, Phase, SolvedBlock, State
 from ...engine.plan import Excess, StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Result, Run
+from ...facts import Findings, Settings
 from ...grid import Block
 from ...grid.lengths import Measured, length_unit, step_lengths, whole_lengths
 from ...io.features import library_bytes
@@ -146,7 +147,7 @@ class NetworkLines(Operation):
     def measures(self) -> tuple[Measured, ...]:
         return ("lengths",)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return {"min_length": self.min_length, "kept": len(self.kept)}
 
     def plan(self, machine: Machine) -> StreamPlan:
@@ -201,7 +202,7 @@ class NetworkLines(Operation):
     def plan_verify(self, machine: Machine) -> None:
         plan_network_proof(self.forest, Limits(machine))
 
-    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: Findings) -> Findings:
         (writer,) = run.writers.values()
         files = writer.part, writer.path
         with writer.errors():
@@ -215,7 +216,7 @@ class NetworkLines(Operation):
         path = Path(self.path).absolute()
         return Network(path, totals["lines"], totals["cells"], totals["length"], report)
 
-    def execute(self, run: Run) -> dict[str, Any]:
+    def execute(self, run: Run) -> Findings:
         (writer,) = run.writers.values()
         if not known_types(prune.contract_lengths):
             tell_compiling(prune.contract_lengths, self.command)

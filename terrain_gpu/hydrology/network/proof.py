@@ -32,7 +32,6 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Mapping
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -44,6 +43,7 @@ from ...engine.machine import MB, VECTOR_BYTES
 from ...engine.plan import Excess, StreamPlan
 from ...engine.proof import Limits, Read, check_blocks, plan_proof, wrong_totals
 from ...errors import VerificationError
+from ...facts import Findings
 from ...grid import Block
 from ...grid.lengths import step_lengths
 from ...grid.neighbours import COL_STEP, ROW_STEP, symmetric
@@ -112,7 +112,7 @@ def verify_network(
     files: tuple[Path, Path],
     min_length: float | None,
     keep: Places,
-    expected: Mapping[str, Any],
+    expected: Findings,
     limits: Limits,
 ) -> None:
     """Check every line of a file, and that none is missing.
@@ -355,7 +355,7 @@ class _NetworkChecker:
 
     # -- the lines ------------------------------------------------------------------------------
 
-    def check_lines(self, expected: Mapping[str, Any]) -> None:
+    def check_lines(self, expected: Findings) -> None:
         """Read the file again, with the elevations of cells and the mask of nodes."""
         order = _LineOrder(self.path, self.grid.cols)
         lines, cells, done, lengths = 0, 0, 0, []

@@ -7,11 +7,11 @@ lines, both on `base`; `operation` has the result, and combines the two.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from ...arguments import StreamOrder, amount, is_area
 from ...errors import ArgumentError
+from ...facts import Findings, Settings
 from ...plurals import counted
 from ...tool import (
     COUNTS,
@@ -30,7 +30,7 @@ from ...tool import (
 LAYER = "streams"
 
 
-def _refuse_edge_cells(settings: Mapping[str, Any]) -> None:
+def _refuse_edge_cells(settings: Settings) -> None:
     if settings["edge_cells"] and settings["lines"] is None:
         raise ArgumentError("{edge_cells} is an attribute of lines; also give {lines}")
 
@@ -166,7 +166,7 @@ class FindStreams(Tool):
         return (*layers, InputLayer(self.layer), *([counts] if self.edge_cells else []))
 
     @classmethod
-    def planned(cls, options: dict[str, Any]) -> FindStreams:
+    def planned(cls, options: Settings) -> FindStreams:
         return cls(
             options["threshold"] or 1000,
             order=options["order"] or "strahler",
@@ -186,5 +186,5 @@ class FindStreams(Tool):
         )
 
     @staticmethod
-    def proven(totals: dict[str, Any]) -> str:
+    def proven(totals: Findings) -> str:
         return counted(totals["links"], "link")

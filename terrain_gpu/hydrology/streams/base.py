@@ -18,6 +18,7 @@ from ...engine.machine import MB, Machine
 from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ...engine.plan import Excess, StreamPlan, fit_blocks, layer_bytes
 from ...errors import StoreError
+from ...facts import Findings
 from ...grid import Block, BlockGrid
 from ...grid.lengths import cell_areas, step_lengths, whole_lengths
 from ...plurals import counted
@@ -270,7 +271,7 @@ class ChannelState(State):
             raise no_channel(sums, operation.least, self._largest)
         self.links.join(codes)
 
-    def found(self) -> dict[str, Any]:
+    def found(self) -> Findings:
         totals = self.links.totals
         return {**totals, "length": totals["length"] * self._operation.units[1]}
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...arguments import described, field, parse_amount, refused
 from ...errors import ArgumentError, InputError, StoreError, plain
+from ...facts import Settings
 from ...grid import GridSpec
 from ...grid.crs import grid_crs
 from ...grid.lengths import cell_areas, warn_of_mercator
@@ -259,6 +260,6 @@ def _cell_area(sums: Layer, argument: str, remedy: str) -> float:
     return float(areas[0])
 
 
-def _settings(layer: Layer) -> dict[str, Any]:
+def _settings(layer: Layer) -> Settings:
     settings = layer.info.get("settings")
     return settings if isinstance(settings, dict) else {}

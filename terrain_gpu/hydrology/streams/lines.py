@@ -21,6 +21,7 @@ from ...engine.plan import Excess, StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Run
 from ...errors import InputError
+from ...facts import Findings
 from ...grid import Block, GridSpec, cell_centres, units
 from ...grid.lengths import Measured, step_lengths
 from ...grid.neighbours import COL_STEP, ROW_STEP
@@ -130,13 +131,13 @@ class StreamLines(OnChannels):
     def plan_verify(self, machine: Machine) -> None:
         plan_lines_proof(self._channels, self.path, Limits(machine))
 
-    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: Findings) -> Findings:
         (writer,) = run.writers.values()
         with writer.errors():
             verify_lines(self._channels, (writer.part, writer.path), totals, run.proof_limits)
         return {"verified_lines": totals["links"]}
 
-    def execute(self, run: Run) -> dict[str, Any]:
+    def execute(self, run: Run) -> Findings:
         (writer,) = run.writers.values()
         with closing(LineState(self, run.plan, writer)) as state:
             run.map(TRACE, state)

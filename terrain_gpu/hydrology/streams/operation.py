@@ -19,6 +19,7 @@ from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Run
 from ...errors import InputError
+from ...facts import Findings, Settings
 from ...grid import Block, GridSpec
 from ...grid.lengths import Measured
 from ...io.frames import FeatureResult
@@ -111,7 +112,7 @@ class StreamOrders(OnChannels):
     def measures(self) -> tuple[Measured, ...]:
         return ("lengths",)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return {
             "streams_of": self.directions,
             "accumulation": self.accumulation,
@@ -143,7 +144,7 @@ class StreamOrders(OnChannels):
         codes, sums = self.layers
         plan_orders(codes, sums, self.outputs[0], self.kind, Limits(machine))
 
-    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: Findings) -> Findings:
         codes, sums = self.layers
         streams, settings = run.layer(self.into), (self.least, self.kind)
         verify_orders(codes, sums, streams, settings, totals, run.proof_limits, run.folder)

@@ -20,7 +20,6 @@ cell to cell, give the graph of links, from which the orders are computed again,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
@@ -30,6 +29,7 @@ import numpy as np
 
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong, wrong_totals
+from ...facts import Findings
 from ...grid import Block
 from ...store import Layer, TileStore
 from ...store.scratch import scratch_folder
@@ -65,10 +65,10 @@ def verify_orders(
     sums: Any,
     streams: Any,
     settings: tuple[float, str],
-    expected: Mapping[str, Any],
+    expected: Findings,
     limits: Limits,
     folder: Path | None = None,
-) -> dict[str, Any]:
+) -> Findings:
     """Check the order of every cell.
 
     Parameters
@@ -225,7 +225,7 @@ def recorded_channels(recorded: RunRecord) -> tuple[Layer, Layer, int | float]:
     return codes, sums, least
 
 
-def verify_stored_orders(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+def verify_stored_orders(store: TileStore, layer: Layer, limits: Limits) -> Findings:
     """Check a layer with `verify_orders` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     codes, sums, least = recorded_channels(recorded)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import struct
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -32,6 +32,7 @@ from ...engine.machine import MB
 from ...engine.plan import Excess, StreamPlan
 from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong_totals
 from ...errors import StoreError, VerificationError
+from ...facts import Findings
 from ...grid import Block, cell_centres, units
 from ...grid.lengths import step_lengths, whole_lengths
 from ...grid.neighbours import EDGE_OF
@@ -122,8 +123,8 @@ def plan_lines_proof(channels: Channels, path: str, limits: Limits) -> StreamPla
 
 
 def verify_lines(
-    channels: Channels, files: tuple[Path, Path], expected: Mapping[str, Any], limits: Limits
-) -> dict[str, Any]:
+    channels: Channels, files: tuple[Path, Path], expected: Findings, limits: Limits
+) -> Findings:
     """Check every line of a file, and that none is missing.
 
     Parameters
@@ -163,7 +164,7 @@ def verify_lines(
 
 def verify_stored_lines(
     store: TileStore, streams: str, file: str, heights: str, limits: Limits
-) -> dict[str, Any]:
+) -> Findings:
     """Check a file with `verify_lines` and the settings recorded with a layer of its channels.
 
     Parameters
@@ -315,12 +316,12 @@ class _LinesChecker:
 
     # -- the links ------------------------------------------------------------------------------
 
-    def check_links(self, expected: Mapping[str, Any]) -> dict[str, Any]:
+    def check_links(self, expected: Findings) -> Findings:
         """Compare attributes, junctions and totals with those that follow from the lines."""
         fault = self.graph.solve()
         if fault is not None:
             wrong_line(self.path, fault[0] + 1, fault[1], "acyclic")
-        totals: dict[str, Any] = dict.fromkeys(
+        totals: Findings = dict.fromkeys(
             ("links", "cells", "heads", "outlets", "length", "strahler"), 0
         )
         for batch in read_lines(self.lines, self.room):

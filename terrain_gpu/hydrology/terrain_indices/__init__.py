@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...arguments import at_least_one, real, wrong
+from ...facts import Settings
 from ...tool import InputLayer, Tool, made_by, option, reads, tool, writes
 
 
@@ -92,5 +93,5 @@ class TerrainIndices(Tool):
         )
 
     @classmethod
-    def planned(cls, options: dict[str, Any]) -> TerrainIndices:
+    def planned(cls, options: Settings) -> TerrainIndices:
         return cls("twi", "spi", "ls")

@@ -16,6 +16,7 @@ from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits
 from ...engine.run import Run
 from ...engine.tools import ToolOperation
+from ...facts import Findings, Settings
 from ...grid import Block
 from ...grid.lengths import Measured
 from . import TerrainIndices
@@ -53,7 +54,7 @@ class Indices(ToolOperation):
     def measures(self) -> tuple[Measured, ...]:
         return ("slopes",)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return {
             "indices_of": self.asked.slope,
             "accumulation": self.asked.accumulation,
@@ -121,7 +122,7 @@ class Indices(ToolOperation):
     def plan_verify(self, machine: Machine) -> None:
         plan_indices_proof(self.rule, self.outputs, Limits(machine))
 
-    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: Findings) -> Findings:
         results = {kind: run.layer(name) for kind, name in self.names.items()}
         verify_indices(self.rule, results, run.proof_limits)
         return {"verified_cells": self.grid.cells}

@@ -16,6 +16,7 @@ import numpy as np
 
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong
+from ...facts import Findings
 from ...grid import Block
 from ...store import Layer, TileStore
 from .rule import DTYPE, KINDS, NODATA, PLOT, PLOT_SINE, RADIANS, IndexRule, check_inputs
@@ -24,7 +25,7 @@ _STRIP = 1 << 16
 """Number of cells computed at a time, so that temporaries stay in the cache."""
 
 
-def verify_indices(rule: IndexRule, results: dict[str, Any], limits: Limits) -> dict[str, Any]:
+def verify_indices(rule: IndexRule, results: Findings, limits: Limits) -> Findings:
     """Check every cell of the layers.
 
     Parameters
@@ -57,7 +58,7 @@ def verify_indices(rule: IndexRule, results: dict[str, Any], limits: Limits) -> 
     return {"cells": cells}
 
 
-def _check(rule: IndexRule, results: dict[str, Any], at: Block, data: list[np.ndarray]) -> int:
+def _check(rule: IndexRule, results: Findings, at: Block, data: list[np.ndarray]) -> int:
     """Check the cells of a block; return the number with indices."""
     r0, r1, c0, c1 = rule.blocks.window(*at)
     step, count = max(_STRIP // (c1 - c0), 1), 0
@@ -88,7 +89,7 @@ def plan_indices_proof(
     return plan_proof(rule.blocks, reads, limits, worker=worker), reads
 
 
-def verify_stored_indices(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+def verify_stored_indices(store: TileStore, layer: Layer, limits: Limits) -> Findings:
     """Check one layer with `verify_indices` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     slopes = recorded.input(recorded.get("indices_of", str))

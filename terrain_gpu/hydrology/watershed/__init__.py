@@ -7,6 +7,7 @@ from typing import Any
 
 from ...arguments import amount, is_area, not_negative
 from ...errors import ArgumentError
+from ...facts import Findings, Settings
 from ...plurals import counted
 from ...tool import (
     COUNTS,
@@ -33,7 +34,7 @@ def _areas(name: str, value: Any) -> Any:
     return {key: amount(f"{{{name}}} of {key}", one) for key, one in value.items()}
 
 
-def _refuse_others(settings: Mapping[str, Any]) -> None:
+def _refuse_others(settings: Settings) -> None:
     if settings["links"] is not None and settings["pour_points"] is not None:
         raise ArgumentError("{links} replaces {pour_points}: leave out one of them")
     if settings["links"] is None and settings["pour_points"] is None:
@@ -149,7 +150,7 @@ class Watershed(Tool):
         return codes, InputLayer(self.accumulation, COUNTS, made_by=sums)
 
     @classmethod
-    def planned(cls, options: dict[str, Any]) -> Watershed:
+    def planned(cls, options: Settings) -> Watershed:
         points: Any = None if options["links"] else range(options["points"] or 0)
         return cls(points, options["links"], table="table" if options["table"] else None)
 
@@ -160,5 +161,5 @@ class Watershed(Tool):
         return f"{counted(cells, 'cell drains', 'cells drain')} to {ends}"
 
     @staticmethod
-    def proven(totals: dict[str, Any]) -> str:
+    def proven(totals: Findings) -> str:
         return f"{counted(totals['cells'], 'cell')} in watersheds"

@@ -19,6 +19,7 @@ from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Run
 from ...errors import InputError, StoreError
+from ...facts import Findings, Settings
 from ...grid import Block, ceil_div
 from ...io.places import PlacesLike
 from ...store import Layer, TileStore
@@ -90,7 +91,7 @@ class WatershedLabels(FlowLabels):
     def _count(self) -> int:
         return 0 if self.points is None else len(self.points)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         if self.points is None:
             of_links = {"watershed_of": self.directions, "links": self.links}
             return {**of_links, "table": self.table is not None}
@@ -171,9 +172,9 @@ class WatershedLabels(FlowLabels):
         marks, limits = self._marks(self.outputs), Limits(machine)
         plan_watershed(self.layers[0], *marks, limits, points=self._count)
 
-    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: Findings) -> Findings:
         layers = [run.layer(output.name) for output in self.outputs]
-        options: dict[str, Any] = {"limits": run.proof_limits, "points": self._count}
+        options: Settings = {"limits": run.proof_limits, "points": self._count}
         proof = verify_watershed(self.layers[0], *self._marks(layers), self.digest, **options)
         return {"verified_cells": self.grid.cells, "labelled": proof["cells"]}
 
@@ -213,7 +214,7 @@ class _Watersheds(Beyond):
         columns = self._rows.columns(operation.grid, operation.units[1])
         write_table(Path(operation.table), columns, operation.grid)
 
-    def found(self) -> dict[str, Any]:
+    def found(self) -> Findings:
         points = self._operation.points
         return {} if points is None else {"pour_points": len(points)}
 

@@ -20,6 +20,7 @@ from ...cells import is_nodata
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong
 from ...errors import VerificationError
+from ...facts import Findings
 from ...grid import Block
 from ...store import Layer, TileStore
 from ..common.codes import open_directions, open_links
@@ -34,7 +35,7 @@ _NO_POINTS = np.empty((0, 3), np.int64)
 
 def verify_watershed(
     codes: Any, marks: Any, labels: Any, expected: str | None, limits: Limits, *, points: int = 0
-) -> dict[str, Any]:
+) -> Findings:
     """Check the label of every cell.
 
     Parameters
@@ -134,7 +135,7 @@ def plan_watershed(
     ]
 
 
-def verify_stored_watershed(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+def verify_stored_watershed(store: TileStore, layer: Layer, limits: Limits) -> Findings:
     """Check a layer with `verify_watershed` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     codes = recorded.input(recorded.get("watershed_of", str))

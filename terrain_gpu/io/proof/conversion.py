@@ -21,6 +21,7 @@ from ...engine.machine import owns_process
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, wrong
 from ...errors import StoreError, VerificationError
+from ...facts import Findings, JsonObject, Settings
 from ...grid import GridSpec, Window, clip, is_empty
 from ...grid.crs import same_crs
 from ...grid.neighbours import ENCODINGS
@@ -65,7 +66,7 @@ class Conversion(NamedTuple):
         return cls(*(getattr(problem, name) for name in cls._fields))
 
     @classmethod
-    def recorded(cls, settings: dict[str, Any]) -> Conversion:
+    def recorded(cls, settings: Settings) -> Conversion:
         """Restore from the settings recorded in a layer."""
         bounds = settings["bounds"]
         return cls(
@@ -105,7 +106,7 @@ def plan_conversion(
     return plan_windows(grid, files[0].dtype, dtype, block, limits, **source)
 
 
-def verify_conversion(layer: Any, conversion: Conversion, limits: Limits) -> dict[str, Any]:
+def verify_conversion(layer: Any, conversion: Conversion, limits: Limits) -> Findings:
     """Check all cells of a layer, its type, nodata value, position, attributes and statistics.
 
     Returns
@@ -155,12 +156,12 @@ class _ConversionChecker:
     layer: Any
     how: Conversion
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> JsonObject:
         # The other process may be in another folder.
         rasters = [os.path.abspath(r) if os.path.exists(r) else r for r in self.how.rasters]
         return {"layer": self.layer, "how": self.how._replace(rasters=rasters)}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: JsonObject) -> None:
         vars(self).update(state)
         bound_cache()
 
@@ -200,7 +201,7 @@ class _ConversionChecker:
                 one.close()
 
 
-def verify_stored_conversion(layer: Layer, limits: Limits) -> dict[str, Any]:
+def verify_stored_conversion(layer: Layer, limits: Limits) -> Findings:
     """Run `verify_conversion` with the settings recorded in a layer.
 
     Returns
@@ -241,7 +242,7 @@ class _Statistics:
     """The number of valid cells and their range, as a layer records them."""
 
     def __init__(self) -> None:
-        self.found: dict[str, Any] = {"valid_cells": 0, "min": None, "max": None}
+        self.found: Findings = {"valid_cells": 0, "min": None, "max": None}
 
     def add(self, seen: list[cells.Stats]) -> None:
         for one in seen:

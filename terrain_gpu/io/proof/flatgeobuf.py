@@ -6,7 +6,9 @@ import os
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
+
+from ...facts import JsonObject
 
 LINE, POLYGON, LINES, POLYGONS = 2, 3, 5, 6
 """Geometry types."""
@@ -64,7 +66,7 @@ class _Fields:
 
 def read_flatgeobuf(
     file: Path, has_room: Callable[[int], bool]
-) -> Iterator[tuple[dict[str, Any], bytes | None]]:
+) -> Iterator[tuple[JsonObject, bytes | None]]:
     """Yield the attributes of features, and their geometries as well-known binary.
 
     Parameters
@@ -122,8 +124,8 @@ def _table(source: BinaryIO, length: int) -> _Fields:
     return _Fields(data, int.from_bytes(data[:4], "little"))
 
 
-def _attributes(data: bytes, columns: list[tuple[str, int]]) -> dict[str, Any]:
-    attributes: dict[str, Any] = {name: None for name, _ in columns}
+def _attributes(data: bytes, columns: list[tuple[str, int]]) -> JsonObject:
+    attributes: JsonObject = {name: None for name, _ in columns}
     offset = 0
     while offset < len(data):
         name, kind = columns[int.from_bytes(data[offset : offset + 2], "little")]

@@ -17,6 +17,7 @@ import numpy as np
 from ...engine.machine import NO_LIMIT
 from ...engine.plan import Excess, format_size
 from ...errors import ReprojectionError, TerrainError, VerificationError
+from ...facts import JsonObject
 from ...grid import Block, BlockGrid, GridSpec, cell_centres
 from ...grid.crs import grid_crs
 from ...grid.neighbours import COL_STEP_16, ROW_STEP_16
@@ -40,7 +41,7 @@ GeoJSON), and for each byte of a row group of GeoParquet before that."""
 _PART = np.dtype([("before", "<i8"), ("first", "<i8"), ("count", "<i8")])
 """A part of the records of a block: the previous part or -1, its first record, and their number."""
 
-Line = tuple[dict[str, Any], Any, np.ndarray]
+Line = tuple[JsonObject, Any, np.ndarray]
 """Attributes, geometry as GeoJSON or well-known binary, and positions."""
 
 
@@ -125,7 +126,7 @@ class Batch(NamedTuple):
     """
 
     number: int
-    attributes: list[dict[str, Any]]
+    attributes: list[JsonObject]
     cells: np.ndarray
     starts: np.ndarray
 
@@ -202,7 +203,7 @@ def read_lines(of: LineFile, room: FileRoom) -> Iterator[Batch]:
         yield _located(of, number, held)
 
 
-def read_positions(of: LineFile, room: FileRoom) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
+def read_positions(of: LineFile, room: FileRoom) -> Iterator[tuple[JsonObject, np.ndarray]]:
     """Yield the attributes of each line of a file, and its positions as they are in the file.
 
     Raises
@@ -337,7 +338,7 @@ def geojson_rows(
         wrong_line(of.path, number, what)
 
 
-def parsed(of: LineFile, number: int, text: str) -> tuple[dict[str, Any], Any]:
+def parsed(of: LineFile, number: int, text: str) -> tuple[JsonObject, Any]:
     """The attributes and the geometry of a feature of a GeoJSON file."""
     try:
         feature = json.loads(text)
@@ -393,7 +394,7 @@ def fields_of(file: Path, layer: str, names: tuple[str, ...]) -> tuple[str, ...]
     return tuple(name for name in names if name in existing)
 
 
-def attribute_rows(of: LineFile, room: FileRoom) -> Iterator[dict[str, Any]]:
+def attribute_rows(of: LineFile, room: FileRoom) -> Iterator[JsonObject]:
     """Yield the attributes of each feature of a file in any of the formats."""
     with readable(of.path):
         if of.is_binary:
@@ -481,7 +482,7 @@ def _positions_of_one(of: LineFile, number: int, wkb: bytes) -> np.ndarray:
 
 def binary_rows(
     of: LineFile, room: FileRoom, parsed: int = PARSED
-) -> Iterator[tuple[dict[str, Any], bytes | None]]:
+) -> Iterator[tuple[JsonObject, bytes | None]]:
     """Yield the attributes and the well-known binary of each feature of a binary file.
 
     `parsed` are bytes in memory for each of its bytes.
@@ -510,7 +511,7 @@ def _binary(of: LineFile, room: FileRoom) -> Iterator[Line]:
 
 def _parquet(
     of: LineFile, room: FileRoom, parsed: int
-) -> Iterator[tuple[dict[str, Any], bytes | None]]:
+) -> Iterator[tuple[JsonObject, bytes | None]]:
     pyarrow, parquet = import_parquet(of.path)
     try:
         with parquet.ParquetFile(of.file) as source:
@@ -620,7 +621,7 @@ def same_value(value: Any, right: float | int | str) -> bool:
 def check_attributes(
     path: Path,
     number: int,
-    actual: dict[str, Any],
+    actual: JsonObject,
     right: dict[str, float | int | str],
     *,
     of: str = "line",

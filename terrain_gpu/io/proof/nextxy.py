@@ -15,6 +15,7 @@ from rasterio.windows import Window as GdalWindow
 
 from ...engine.proof import Limits, around, wrong
 from ...errors import InputError
+from ...facts import Findings
 from ...grid import Window
 from ...grid.neighbours import NEIGHBOUR
 from ...plurals import counted
@@ -47,7 +48,7 @@ def verify_next_cells(
     limits: Limits,
     *,
     name: str | os.PathLike[str] = "",
-) -> dict[str, Any]:
+) -> Findings:
     """Check all cells of both bands, their type, nodata value and position.
 
     Parameters

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import ReprojectionError
+from ...facts import JsonObject
 from ...grid.crs import grid_crs
 from ..features import POLYGONS
 from ..geojson import listed
@@ -49,7 +50,7 @@ class FilePolygons(NamedTuple):
     """
 
     number: int
-    attributes: dict[str, Any]
+    attributes: JsonObject
     corners: np.ndarray
     starts: np.ndarray
     polygon: np.ndarray
@@ -79,7 +80,7 @@ def _parsed_bytes(of: LineFile, text: str) -> int:
 
 
 def _of_binary(
-    of: LineFile, number: int, attributes: dict[str, Any], wkb: bytes | None
+    of: LineFile, number: int, attributes: JsonObject, wkb: bytes | None
 ) -> FilePolygons:
     parts, end = parts_of_wkb(wkb) if wkb else ([], 0)
     if not wkb or end != len(wkb) or struct.unpack_from("<I", wkb, 1)[0] != 6:
@@ -100,7 +101,7 @@ def _of_geojson(of: LineFile, number: int, text: str) -> FilePolygons:
 
 
 def _polygons(
-    of: LineFile, number: int, attributes: dict[str, Any], polygons: Any, geometry: Any
+    of: LineFile, number: int, attributes: JsonObject, polygons: Any, geometry: Any
 ) -> FilePolygons:
     rings = [ring for one in polygons for ring in one]
     owner = np.repeat(np.arange(len(polygons)), [len(one) for one in polygons])

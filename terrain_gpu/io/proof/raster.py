@@ -16,6 +16,7 @@ from ... import cells
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, wrong
 from ...errors import InputError
+from ...facts import Findings
 from ...grid import Window, clip, is_empty
 from ...grid.neighbours import (
     DEGREES,
@@ -54,7 +55,7 @@ def verify_raster(
     *,
     encoding: str | None = None,
     name: str | os.PathLike[str] = "",
-) -> dict[str, Any]:
+) -> Findings:
     """Check all cells of a file, its type, nodata value, position and attributes.
 
     Parameters
@@ -142,7 +143,7 @@ def verify_raster(
     return {"cells": plan.rows * plan.cols}
 
 
-def verify_exported(path: str | os.PathLike[str], layer: Any, limits: Limits) -> dict[str, Any]:
+def verify_exported(path: str | os.PathLike[str], layer: Any, limits: Limits) -> Findings:
     """Run `verify_raster` for a file written earlier, with the window and type of the file.
 
     Raises

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...arguments import CostName, PathConnectivity, PathMetric, Wrap, real, wrong
 from ...errors import ArgumentError, InputError
+from ...facts import Settings
 from ...plurals import counted
 from ...tool import InputLayer, PlacesLike, Tool, option, places, tool, writes
 from ..cost import options as path
@@ -39,7 +40,7 @@ def _distances(name: str, value: Any) -> tuple[str, ...]:
     return names
 
 
-def _refuse_ends(settings: Mapping[str, Any]) -> None:
+def _refuse_ends(settings: Settings) -> None:
     """Refuse a corridor without two ends, or with more than two."""
     ends = [name for name in ("sources", "targets") if settings[name] is not None]
     if settings["distances"] and ends:
@@ -164,7 +165,7 @@ class LeastCostCorridor(Tool):
         return InputLayer(self.layer), *path.rasters(self)
 
     @classmethod
-    def planned(cls, asked: dict[str, Any]) -> LeastCostCorridor:
+    def planned(cls, asked: Settings) -> LeastCostCorridor:
         """Of a number of layers, or else between places."""
         given = [name for name in (*RULES, "parameter") if asked.get(name)]
         if (count := asked.get("layers")) == 1:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import fields
 from typing import Any
 
+from ...facts import Settings
 from ...prerequisites import Show, refuse_existing
 from ...progress import silent
 from ...store import TileStore
@@ -24,9 +24,9 @@ from . import LeastCostCorridor
 def provide(
     asked: LeastCostCorridor,
     store: TileStore,
-    how: dict[str, Any],
+    how: Settings,
     show: Show,
-    settings: Mapping[str, Any] | None,
+    settings: Settings | None,
 ) -> dict[str, float]:
     """Compute the distances from both ends, unless layers of them are named.
 

@@ -22,6 +22,7 @@ from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits
 from ...engine.run import Result, Run
 from ...errors import InputError
+from ...facts import Findings, Settings
 from ...grid import Block, units
 from ...store import Layer, TileStore
 from ...store.manage import inputs_of, made_by
@@ -102,7 +103,7 @@ class Corridor(Operation):
         """The pairs of layers, by number."""
         return list(combinations(range(len(self.distances)), 2))
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return {"corridor_of": list(self.distances), "within": self.within, "share": self.share}
 
     def plan(self, machine: Machine) -> StreamPlan:
@@ -196,7 +197,7 @@ class Corridor(Operation):
         limits = Limits(machine)
         plan_corridor_proof(self.blocks, self.layers, self.outputs[0], limits)
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, found: Findings) -> Findings:
         optima = (pair["optimum"] for pair in found["pairs"])
         stated = Stated(
             tuple(math.nan if one is None else one for one in optima), self.within, self.share
@@ -220,7 +221,7 @@ class _Optima(State):
         if phase == OPTIMUM:
             np.minimum(self._least, known, out=self._least)
 
-    def found(self) -> dict[str, Any]:
+    def found(self) -> Findings:
         names = self._operation.distances
         return {
             "pairs": [
@@ -272,7 +273,7 @@ def _refuse_others(store: TileStore, names: Sequence[str]) -> None:
 
 def _tell_what_is_no_sum(store: TileStore, distances: Sequence[str]) -> None:
     """Warn about layers whose sum is not the cost of a path."""
-    known: dict[str, dict[str, Any]] = {}
+    known: dict[str, Findings] = {}
     for name in distances:
         if name not in store:
             return  # the run rejects it

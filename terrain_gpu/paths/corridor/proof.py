@@ -19,6 +19,7 @@ import numpy as np
 from ...cells import is_nodata
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong, wrong_totals
+from ...facts import Findings
 from ...grid import Block, BlockGrid
 from ...store import Layer, TileStore
 
@@ -58,7 +59,7 @@ class Stated(NamedTuple):
 
 def verify_corridor(
     stated: Stated, distances: Mapping[str, Any], corridor: Any, limits: Limits
-) -> dict[str, Any]:
+) -> Findings:
     """Check every cell of a layer that `corridor` has written, and the optima.
 
     Parameters
@@ -137,7 +138,7 @@ def plan_corridor_proof(
     ), reads
 
 
-def verify_stored_corridor(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+def verify_stored_corridor(store: TileStore, layer: Layer, limits: Limits) -> Findings:
     """Run `verify_corridor` with the settings recorded in a layer."""
     recorded = RunRecord(store, layer)
     names = recorded.get("corridor_of", list)

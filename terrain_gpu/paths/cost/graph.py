@@ -7,12 +7,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from ...engine.arrays import ArrayLayer
 from ...engine.operation import Operation
+from ...facts import Settings
 from ...grid import BlockGrid, units
 from ...grid.lengths import metres_per_unit, other_unit, step_lengths, warn_of_mercator
 from ...store import Layer
@@ -56,7 +56,7 @@ class CostGraph(Operation):
         return tuple(name for name in named if name is not None)
 
     @property
-    def steps(self) -> dict[str, Any]:
+    def steps(self) -> Settings:
         """The fields that are not layers."""
         found = {
             "cost": self.model.name,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ... import arguments
 from ...arguments import CostName, PathConnectivity, PathMetric, refused, word
 from ...errors import ArgumentError
+from ...facts import Settings
 
 if TYPE_CHECKING:
     from .resolve import VerticalFactor
@@ -72,7 +73,7 @@ class Cost:
             if (value := getattr(self, one.name)) is not None or one.default is not None:
                 object.__setattr__(self, one.name, _checked(one.name, value))
 
-    def _rules(self) -> dict[str, Any]:
+    def _rules(self) -> Settings:
         """The fields other than the model that differ from their defaults."""
         values = {one.name: (getattr(self, one.name), one.default) for one in fields(self)}
         return {name: value for name, (value, usual) in values.items()

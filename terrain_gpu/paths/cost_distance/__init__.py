@@ -7,10 +7,10 @@ store or arrays. `result` holds what it finds. See docs/design/shortest-paths.md
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from ... import arguments
 from ...arguments import CostName, PathConnectivity, PathMethod, PathMetric, Wrap, counting
+from ...facts import Settings
 from ...tool import InputLayer, PlacesLike, Tool, of_arrays, option, places, tool, writes
 from ..cost import options as path
 from ..cost.options import LayerLike, VerticalFactor
@@ -174,5 +174,5 @@ class FindShortestPaths(Tool):
         return InputLayer(self.layer), *path.rasters(self)
 
     @classmethod
-    def planned(cls, asked: dict[str, Any]) -> FindShortestPaths:
+    def planned(cls, asked: Settings) -> FindShortestPaths:
         return cls([])

@@ -16,6 +16,7 @@ from ...cuda.workers import cluster_on_gpus
 from ...engine.arrays import ArrayLayer, fitting_block
 from ...engine.machine import limit_of
 from ...errors import ArgumentError, InputError, StoreError, plain
+from ...facts import Settings
 from ...grid import BlockGrid, GridSpec
 from ...io.labelled import RasterLike, opened_store
 from ...io.places import Places, PlacesLike, as_places
@@ -314,7 +315,7 @@ def _own_gpu_of_method(
 
 def with_index(
     problem: CostDistance, report: Report, place: Placement, *, build: bool, **how: Any
-) -> tuple[CostDistance, dict[str, Any] | None]:
+) -> tuple[CostDistance, Settings | None]:
     """The problem with the index of the store; also a report of the index if it was just built."""
     if not problem.exact and (problem.verified or len(problem.names) > 1):
         log.warning(

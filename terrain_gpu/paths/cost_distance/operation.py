@@ -29,6 +29,7 @@ from ...engine.operation import OutputLayer, Phase
 from ...engine.plan import StreamPlan, plan_paths
 from ...engine.run import Run, run_in_memory
 from ...errors import InputError
+from ...facts import Findings, Settings
 from ...grid import TILE, Block, BlockGrid, GridSpec, units
 from ...grid.lengths import refuse_without_lengths
 from ...grid.neighbours import BACKLINKS, KNIGHT_BACKLINKS
@@ -137,7 +138,7 @@ class CostDistance(CostGraph):
         """The layers of the store that the outputs go to."""
         return {name: layer_named(self.into, name) for name in LAYERS}
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return {
             **self.steps,
             "source_edge": self.source_edge,
@@ -151,12 +152,12 @@ class CostDistance(CostGraph):
             **({"wrap": True} if self.wrap else {}),
         }
 
-    def fingerprint(self) -> dict[str, Any]:
+    def fingerprint(self) -> Settings:
         # All methods give the same bits, so one may resume the work of another.
         inexact = {"method": "index"} if self.indexed and not self.exact else {}
         return {**super().fingerprint(), **inexact}
 
-    def beside(self, made: Mapping[str, Layer | None]) -> dict[str, Any]:
+    def beside(self, made: Mapping[str, Layer | None]) -> Settings:
         # Backlinks and ids are meaningless without their own distances.
         distance = made.get(self.into)
         return {} if distance is None else {"beside": {self.into: distance.identity}}
@@ -282,7 +283,7 @@ class CostDistance(CostGraph):
 
     # -- the phases -----------------------------------------------------------------------------
 
-    def execute(self, run: Run) -> dict[str, Any]:
+    def execute(self, run: Run) -> Findings:
         with ExitStack() as stack:
             if run.in_memory:
                 folder = stack.enter_context(TemporaryFolder(tempfile.gettempdir()))
@@ -319,7 +320,7 @@ class CostDistance(CostGraph):
         how = self.farthest, self.ends, self.names, threads, gpu, limit, spill, self.method
         return Problem(self.ground, self.options, *how)
 
-    def _solve_on_gpu(self, run: Run, spill: Path) -> dict[str, Any]:
+    def _solve_on_gpu(self, run: Run, spill: Path) -> Findings:
         from ..relax.gpu.solve import solve
 
         def read(name: str, at: tuple[int, int]) -> np.ndarray:
@@ -345,13 +346,13 @@ class CostDistance(CostGraph):
         }
         return self.found(done["reached"])
 
-    def _solve_on_gpus_of_workers(self, run: Run, spill: Path) -> dict[str, Any]:
+    def _solve_on_gpus_of_workers(self, run: Run, spill: Path) -> Findings:
         from .gpu_remote import RemoteRegions
 
         with RemoteRegions(self, run, spill) as regions:
             return self.found(regions.solve())
 
-    def found(self, reached: int) -> dict[str, Any]:
+    def found(self, reached: int) -> Findings:
         """Return the attributes of the layers, which do not depend on the method."""
         return {
             "reached": reached,
@@ -391,7 +392,7 @@ class CostDistance(CostGraph):
                 break
         trim()
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, found: Findings) -> Findings:
         farthest = self.farthest
         layers = {name: run.layer(self.named[name]) for name in self.names}
         distance = layers["distance"]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...facts import JsonObject
 from ...grid import GridSpec, cell_centres
 from ...grid.crs import grid_crs
 from ...grid.units import of_lengths
@@ -105,7 +106,7 @@ def write_paths(
             prove(part)
 
 
-def _properties(path: TracedPath) -> dict[str, Any]:
+def _properties(path: TracedPath) -> JsonObject:
     names = {"source_name": path.source_name, "target_name": path.target_name}
     return {
         "source": int(path.source),

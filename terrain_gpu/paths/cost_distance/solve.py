@@ -14,6 +14,7 @@ import numpy as np
 from ...compiled import tell_compiling
 from ...engine.run import Run
 from ...engine.schedule import stream
+from ...facts import Findings
 from ...grid import TILE, Block, ceil_div
 from ...store.spill import SlotFiles, Slots
 from ..distance_index.solve import FromIndex
@@ -35,7 +36,7 @@ CHECKPOINT = 60.0
 """Seconds between checkpoints, from which a killed run can continue."""
 
 
-def solve_on_cpu(phases: Phases) -> dict[str, Any]:
+def solve_on_cpu(phases: Phases) -> Findings:
     """Run all phases; return the attributes of the layers. Counts of the work go to `run.told`."""
     problem, run = phases.problem, phases.run
     # An error may outlive the run, and open files would keep their space on disk.

@@ -14,6 +14,7 @@ from typing import Any
 
 from ... import arguments
 from ...arguments import CostName, PathConnectivity, Wrap, counting, limits_of_costs
+from ...facts import Settings
 from ...plurals import counted
 from ...tool import (
     InputLayer,
@@ -172,7 +173,7 @@ class ComputeCostMatrix(Tool):
         return InputLayer(self.layer), *path.rasters(self)
 
     @classmethod
-    def planned(cls, asked: dict[str, Any]) -> ComputeCostMatrix:
+    def planned(cls, asked: Settings) -> ComputeCostMatrix:
         return cls([])
 
     @staticmethod

@@ -10,11 +10,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ...errors import OutputError, StoreError
+from ...facts import Settings
 from ...store.files import output_errors, write_parts
 from ...store.outputs import whole_file
 
@@ -84,7 +85,7 @@ class StepFile:
 
 @contextmanager
 def run_folder(
-    target: Path, settings: dict[str, Any], *, resume: bool, overwrite: bool
+    target: Path, settings: Settings, *, resume: bool, overwrite: bool
 ) -> Iterator[Path]:
     """The folder of a run next to its output; it is removed when the run is complete.
 

@@ -13,6 +13,7 @@ import numpy as np
 from ...engine.machine import COMPILED_BASELINE, Machine
 from ...engine.operation import OutputLayer, Phase
 from ...engine.plan import format_size, require
+from ...facts import Findings, Settings
 from ...grid import TILE, BlockGrid, GridSpec, ceil_div
 from ...io.places import NO_PLACES, Places
 from ...plurals import counted
@@ -199,7 +200,7 @@ class MatrixProblem(CostGraph):
             found[batch, np.arange(len(batch))] = False
         return found
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return {
             **self.steps,
             "max_cost": _told(self.max_cost),
@@ -379,7 +380,7 @@ class MatrixPlan(NamedTuple):
         row = _ROW_BYTES + self.lines * _WAY * max(self.rows, self.cols)
         return int(self.pairs * row) + self.batches * _FILE_BYTES
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Findings:
         """The entries of a report."""
         batches, cells = self.batches, self.rows * self.cols
         return {
@@ -451,7 +452,7 @@ def plan_matrix(
     lines: bool = False,
     once: bool = False,
     cost: str = "absdiff",
-    parameters: Mapping[str, Any] | None = None,
+    parameters: Settings | None = None,
     connectivity: int = 8,
     friction: np.dtype | None = None,
     barriers: np.dtype | None = None,

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...arguments import refused
 from ...errors import ArgumentError, InputError
+from ...facts import Findings
 from ...io.frames import FeatureResult
 from ...io.labelled import RasterLike
 from ...io.places import Places, PlacesLike
@@ -158,7 +159,7 @@ class MatrixFiles:
         self.files = [file for file in (table, paths) if file is not None]
         self.columns: Columns | None = None
 
-    def write(self, run: MatrixRun) -> dict[str, Any]:
+    def write(self, run: MatrixRun) -> Findings:
         problem = run.problem
         if self.beside is None:
             parts = [columns_of(problem, *one) for one in run.in_file_order()]

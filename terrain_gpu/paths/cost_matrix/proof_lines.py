@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...errors import VerificationError
+from ...facts import JsonObject
 from ...io.proof.line_files import LineFile, check_attributes, count_lines, wrong_line
 from ...progress import Progress, silent
 from ..proof.lines import PathLines
@@ -40,7 +41,7 @@ class PathClaim(NamedTuple):
 
     source: int
     end: tuple[int, int]
-    attributes: dict[str, Any]
+    attributes: JsonObject
 
 
 def prove_lines(
@@ -122,7 +123,7 @@ def _begins(problem: MatrixProblem, source: int) -> dict[int, Any]:
     return found
 
 
-def claimed(source: int, end: np.ndarray, attributes: dict[str, Any]) -> PathClaim:
+def claimed(source: int, end: np.ndarray, attributes: JsonObject) -> PathClaim:
     """The claim of a row; attributes that are None are left out."""
     row, col = end.tolist()
     there = {key: value for key, value in attributes.items() if value is not None}

@@ -13,6 +13,7 @@ from ...arguments import Devices, is_demanded
 from ...cuda.backend import Gpu, Placement, find_gpu
 from ...engine.machine import NO_LIMIT, Machine
 from ...errors import ArgumentError
+from ...facts import Findings
 from ...grid.units import of_lengths
 from ...io.features import library_bytes
 from ...progress import Progress, in_cells, silent
@@ -45,7 +46,7 @@ class RowWriter(Protocol):
     @property
     def lines(self) -> bool: ...
 
-    def write(self, run: MatrixRun) -> dict[str, Any]:
+    def write(self, run: MatrixRun) -> Findings:
         """Write the rows of all sources, in their order; return entries of the report."""
 
 

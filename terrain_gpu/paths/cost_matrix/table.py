@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import InputError
+from ...facts import JsonObject
 from ...grid import cell_centres
 from ...io.features import LINES, Feature, lines_across, write_features
 from ...io.lines import PARQUET, import_parquet, tell_without_crs
@@ -132,7 +133,7 @@ def write_lines(target: Path, run: MatrixRun) -> dict[str, int]:
         return {"paths": count, "verified_path_steps": prove_lines(part, target, problem, *how)}
 
 
-def _paths(run: MatrixRun) -> Iterator[tuple[int, SourceRows, int, dict[str, Any]]]:
+def _paths(run: MatrixRun) -> Iterator[tuple[int, SourceRows, int, JsonObject]]:
     """Yield the source, the row and the attributes of every path."""
     for source, found in run.in_file_order():
         columns = [column.tolist() for column in columns_of(run.problem, source, found).values()]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from ...errors import InputError, StoreError
+from ...facts import JsonObject
 from ...grid import Block, GridSpec
 from ...plurals import counted
 from ...store.bucket import BucketTarget
@@ -22,7 +22,7 @@ class IndexBucket(BucketTarget):
     what, again = "distance index", "run this again"
 
     def claim_index(
-        self, index: Index, header: dict[str, Any], grid: GridSpec, *, resumed: bool
+        self, index: Index, header: JsonObject, grid: GridSpec, *, resumed: bool
     ) -> None:
         """Begin or resume the build, as its only writer.
 
@@ -58,7 +58,7 @@ class IndexBucket(BucketTarget):
             sizes = {found.at: found.size for found in map(Record.read, lines) if found}
         return sum(sizes.values())
 
-    def publish_index(self, index: Index, own: dict[str, Any]) -> None:
+    def publish_index(self, index: Index, own: JsonObject) -> None:
         """Make the index visible; it replaces any older one.
 
         Raises

@@ -20,6 +20,7 @@ import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from ...errors import ArgumentError, InputError, OutputError, StoreError
+from ...facts import Findings, JsonObject, Settings
 from ...grid import TILE, Block, BlockGrid, ceil_div
 from ...store import TileStore
 from ...store.checksums import unseal
@@ -46,10 +47,10 @@ Unpacked = TypeVar("Unpacked")
 
 
 def index_settings(
-    model: CostModel, problem: Mapping[str, Any], rasters: Mapping[str, Raster | None]
-) -> dict[str, Any]:
+    model: CostModel, problem: Settings, rasters: Mapping[str, Raster | None]
+) -> Settings:
     """Settings that an index depends on: those of steps and their costs, not sources or limits."""
-    found: dict[str, Any] = {
+    found: Findings = {
         "format": FORMAT,
         "cost": model.name,
         "parameters": model.parameters,
@@ -103,7 +104,7 @@ class Index:
     """
 
     def __init__(
-        self, path: Path, blocks: BlockGrid, own: Mapping[str, Any], separator: str = "/"
+        self, path: Path, blocks: BlockGrid, own: JsonObject, separator: str = "/"
     ) -> None:
         self.path, self.blocks, self.separator = path, blocks, separator
         self.cache: Path | None = None
@@ -169,7 +170,7 @@ class Index:
         (r0, r1, c0, c1), side = self.blocks.window(*at), self.tile << level
         return ceil_div(r1 - r0, side), ceil_div(c1 - c0, side)
 
-    def metadata(self, own: Mapping[str, Any]) -> bytes:
+    def metadata(self, own: JsonObject) -> bytes:
         """The metadata of the Zarr array."""
         size = self.packed_bytes()
         array = zarr.create_array(
@@ -238,7 +239,7 @@ class Index:
             if json.loads(json.dumps(found[key])) != expected[key]:
                 raise ValueError(f"{key} is {found[key]}, not {expected[key]}")
 
-    def difference(self, settings: Mapping[str, Any]) -> str | None:
+    def difference(self, settings: Settings) -> str | None:
         """Describe the first setting that differs from those of the index; None if all agree."""
         for key in settings:
             was, now = self.settings.get(key), settings[key]
@@ -459,7 +460,7 @@ def most_levels(tile: int, block: int) -> int:
 
 
 def new_index(
-    path: Path, blocks: BlockGrid, model: CostModel, heights: np.dtype, settings: dict[str, Any]
+    path: Path, blocks: BlockGrid, model: CostModel, heights: np.dtype, settings: Settings
 ) -> Index:
     """Return an index in a folder, which need not exist yet, for heights of a dtype.
 

@@ -15,6 +15,7 @@ import numpy as np
 from ...cuda.device import RESERVED, module
 from ...engine.plan import format_size
 from ...errors import PlanError
+from ...facts import Settings
 from ...grid import Block, ceil_div
 from ..cost.fields import Field
 from ..cost.models import MODELS, Scaled, cuda_parameters
@@ -39,11 +40,11 @@ _WARPS = 4096
 """Total number of warps of concurrent launches; enough to fill any GPU."""
 
 
-def _macros(tile: int, *how: Any) -> dict[str, Any]:
+def _macros(tile: int, *how: Any) -> Settings:
     return {"TILE": tile, **step_macros(*how)}
 
 
-def variants() -> list[tuple[str, dict[str, Any]]]:
+def variants() -> list[tuple[str, Settings]]:
     """Modules and macros that together cover every line of the kernels, for compile tests."""
     f32, f64, u32, u64 = map(np.dtype, (np.float32, np.float64, np.uint32, np.uint64))
     every, closed, four = (True, True, False), (True, False, True), (False, True, False)

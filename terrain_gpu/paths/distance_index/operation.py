@@ -19,6 +19,7 @@ from ...engine.plan import PER_ROW, StreamPlan, format_size
 from ...engine.proof import Limits
 from ...engine.run import Run
 from ...errors import PlanError
+from ...facts import Findings, Settings
 from ...grid import TILE, Block, ceil_div
 from ...io.places import NO_PLACES
 from ...store.objects import is_url, named
@@ -58,17 +59,17 @@ class DistanceIndex(CostGraph):
     def outputs(self) -> tuple[OutputLayer, ...]:
         return (OutputIndex(),)  # type: ignore[return-value]
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         sizes = {"tile": self.tile, "levels": self.levels}
         return {**index_settings(self.model, self.steps, self.rasters), **sizes}
 
-    def fingerprint(self) -> dict[str, Any]:
+    def fingerprint(self) -> Settings:
         return self.settings()
 
-    def recorded(self, attributes: Any) -> dict[str, Any]:
+    def recorded(self, attributes: Any) -> Findings:
         return self._sized(attributes["bytes"])
 
-    def _sized(self, stored: int) -> dict[str, Any]:
+    def _sized(self, stored: int) -> Settings:
         return {"bytes": stored, "bytes_per_cell": round(stored / self.grid.cells, 2)}
 
     def new_index(self, path: Path) -> Index:
@@ -144,7 +145,7 @@ class DistanceIndex(CostGraph):
         packer.pack(joining(self.model.kernel), np.zeros(self.index.entries(), self.index.dtype))
         return State()
 
-    def execute(self, run: Run) -> dict[str, Any]:
+    def execute(self, run: Run) -> Findings:
         if run.gpu is None:
             super().execute(run)
         else:
@@ -157,7 +158,7 @@ class DistanceIndex(CostGraph):
     def plan_verify(self, machine: Machine) -> None:
         plan_entries(self.index, self.model, Limits(machine))
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, found: Findings) -> Findings:
         index, path = run.writers[NAME].index, named(self.store) / NAME
         proven = verify_entries(self.ground, self.options, index, path, run.proof_limits)
         return {"verified_entries": proven["entries"]}

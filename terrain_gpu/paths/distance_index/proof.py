@@ -24,6 +24,7 @@ import numpy as np
 from ...engine.plan import PER_ROW, StreamPlan, format_size, require
 from ...engine.proof import Limits, check_blocks, plan_threads
 from ...errors import VerificationError
+from ...facts import Findings
 from ...grid import Block, BlockGrid
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ..cost.edges import infinity_of, joining
@@ -115,7 +116,7 @@ def verify_entries(
     index: CheckedIndex,
     path: Path,
     limits: Limits,
-) -> dict[str, Any]:
+) -> Findings:
     """Check every entry of an index.
 
     Parameters

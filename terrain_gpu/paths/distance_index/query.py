@@ -20,6 +20,7 @@ from ...described import Described
 from ...engine.machine import Machine
 from ...engine.plan import PER_ROW, require
 from ...errors import ArgumentError, InputError
+from ...facts import JsonObject, Settings
 from ...grid import cell_centres
 from ...io.features import LINES, Feature, library_bytes, write_features
 from ...io.lines import PARQUET, checked_target, import_parquet, tell_without_crs
@@ -185,7 +186,7 @@ def query_index(
     with report.measured(), together(), ExitStack() as stack:
         if is_url(store.path):
             index.cache = stack.enter_context(TemporaryFolder(scratch_folder()))
-        how: dict[str, Any] = {"levels": levels, "start": tuple(begin.places[0].tolist())}
+        how: Settings = {"levels": levels, "start": tuple(begin.places[0].tolist())}
         search = RimSearch(operation, index, limit - needed, lines=traced, **how)
         answers = _Answers(search, operation, begin, end, progress)
         with report.phase("search"):
@@ -323,7 +324,7 @@ def _write_lines(target: Path, answers: _Answers, *, keep: bool) -> None:
     """Write the paths as lines."""
     found, grid = answers.found, answers.grid
     pair = object if found.pairs.dtype == object else np.int64
-    fields: dict[str, Any] = {"pair": pair, "cost": found.costs.dtype.type, "length": float}
+    fields: JsonObject = {"pair": pair, "cost": found.costs.dtype.type, "length": float}
     features = answers.features(keep=keep)
     tell_without_crs(target, grid)
     with whole_file(target) as part:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from ...engine.proof import Limits
 from ...errors import InputError, StoreError
+from ...facts import Findings
 from ...grid import TILE
 from ...store import TileStore
 from ...store.layer import KEY
@@ -57,7 +57,7 @@ def stored_index(store: TileStore) -> tuple[DistanceIndex, Index]:
     return operation, index
 
 
-def verify_stored_index(store: TileStore, limits: Limits) -> dict[str, Any]:
+def verify_stored_index(store: TileStore, limits: Limits) -> Findings:
     """Check every entry of a store's distance index; see `verify_entries`.
 
     Raises

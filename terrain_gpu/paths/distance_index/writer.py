@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ...errors import StoreError
+from ...facts import JsonObject
 from ...grid import Block, BlockGrid, GridSpec
 from ...store.checksums import crc32c, seal, sealed_line, unsealed_line
 from ...store.files import new_file, output_errors, sync_tree
@@ -88,7 +89,7 @@ class IndexFolder(Target):
     """The folders in which an index is built."""
 
     def claim_index(
-        self, index: Index, header: dict[str, Any], grid: GridSpec, *, resumed: bool
+        self, index: Index, header: JsonObject, grid: GridSpec, *, resumed: bool
     ) -> None:
         """Begin or resume the build, as its only writer."""
         index.path = self.work
@@ -111,7 +112,7 @@ class IndexFolder(Target):
         """Total size of the files."""
         return sum(os.stat(index.file(at)).st_size for at in index.blocks.ids())
 
-    def publish_index(self, index: Index, own: dict[str, Any]) -> None:
+    def publish_index(self, index: Index, own: JsonObject) -> None:
         """Move the index into place; it replaces any older one."""
         with exclusive(self.root):
             write_json(index.path, index.metadata(own), self.temporary)
@@ -179,7 +180,7 @@ class EntryWriter:
 
 
 def _lent(
-    path: Path, blocks: BlockGrid, own: Mapping[str, Any], separator: str, shards: Any
+    path: Path, blocks: BlockGrid, own: JsonObject, separator: str, shards: Any
 ) -> EntryWriter:
     """A writer in another process. Two of them may write the same block at the same time."""
     index = Index(path, blocks, own, separator)
@@ -237,7 +238,7 @@ class IndexWriter(EntryWriter):
         """A writer for other processes, with `folder` for its temporary files."""
         return EntryWriter(self.index, self._target.shards_by(folder))
 
-    def commit(self, attributes: Mapping[str, Any] | None = None) -> None:
+    def commit(self, attributes: JsonObject | None = None) -> None:
         """Make the index visible; it replaces any older one."""
         if self.finished:
             return

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...arguments import CostName, NetworkPairs, PathConnectivity, Wrap, check, counting
 from ...errors import ArgumentError
+from ...facts import Settings
 from ...plurals import counted
 from ...tool import (
     InputLayer,
@@ -31,7 +32,7 @@ from ..cost.options import LayerLike, VerticalFactor
 from ..cost.rules import Cost
 
 
-def _refuse_pairs(settings: Mapping[str, Any]) -> None:
+def _refuse_pairs(settings: Settings) -> None:
     """Reject two options for choosing pairs."""
     if settings["nearest"] is not None and settings["pairs"] != "mst":
         raise ArgumentError(
@@ -186,7 +187,7 @@ class LeastCostNetwork(Tool):
         return InputLayer(self.layer), *path.rasters(self)
 
     @classmethod
-    def planned(cls, asked: dict[str, Any]) -> LeastCostNetwork:
+    def planned(cls, asked: Settings) -> LeastCostNetwork:
         return cls([])
 
     @staticmethod

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from ...facts import JsonObject
 from ...grid import GridSpec, cell_centres
 from ...io.features import LINES, Feature, lines_across, write_features
 from ...io.lines import PARQUET, import_parquet, tell_without_crs
@@ -111,7 +112,7 @@ def _line(link: Link, grid: GridSpec) -> np.ndarray:
 
 
 @contextmanager
-def _open_table(file: Path, fields: dict[str, Any]) -> Iterator[_Table]:
+def _open_table(file: Path, fields: JsonObject) -> Iterator[_Table]:
     """Open a table of `COLUMNS`; yield a function that appends rows."""
     if file.suffix.lower() != PARQUET:
         with open(file, "w", encoding="utf-8", newline="") as out:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...facts import Findings, Settings
 from ...store.outputs import together, whole_file
 from ..cost.models import is_directed
 from ..cost_matrix.folder import SourceRows
@@ -50,14 +51,14 @@ class PairLinks:
         self.beside, self._table = lines, table
         self.files = [file for file in (lines, table) if file is not None]
 
-    def write(self, run: MatrixRun) -> dict[str, Any]:
+    def write(self, run: MatrixRun) -> Findings:
         problem, count = run.problem, len(run.problem.starts)
         kinds = problem.dtype.kind == "u", problem.starts.labels.dtype == object
         self._cost, self._parts, self._parent = 0, count, list(range(count))
         with together(), ExitStack() as stack:
             part = stack.enter_context(whole_file(self.beside))
             rows = None if self._table is None else stack.enter_context(whole_file(self._table))
-            like: dict[str, Any] = {"named": self.files, "wrap": problem.wrap}
+            like: Settings = {"named": self.files, "wrap": problem.wrap}
             links = write_links(part, rows, self._links(run), problem.grid, kinds, **like)
             proven = {}
             if problem.verified:

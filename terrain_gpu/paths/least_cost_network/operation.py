@@ -20,6 +20,7 @@ from ...engine.operation import OutputFile, Phase, SolvedBlock, State
 from ...engine.plan import PER_ROW, Excess, StreamPlan, fit_blocks, layer_bytes
 from ...engine.run import Run
 from ...errors import InputError, StoreError
+from ...facts import Findings, Settings
 from ...grid import TILE, Block, BlockGrid
 from ...grid.neighbours import COL_STEP_16, ROW_STEP_16
 from ...io.features import library_bytes
@@ -75,7 +76,7 @@ class PlaceNetwork(RecordedSteps):
     def outputs(self) -> tuple[OutputFile, ...]:
         return tuple(OutputFile(name) for name in (self.path, self.table) if name is not None)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return {"distances": self.distances, "pairs": self.pairs, "max_cost": self.max_cost}
 
     @property
@@ -93,7 +94,7 @@ class PlaceNetwork(RecordedSteps):
     def plan(self, machine: Machine) -> StreamPlan:
         kinds = [layer.dtype for layer in self.layers[3:]]
         files, places = [output.name for output in self.outputs], len(self.sources)
-        how: dict[str, Any] = {"files": files, "halo": self.terrain.halo, "machine": machine}
+        how: Settings = {"files": files, "halo": self.terrain.halo, "machine": machine}
         return plan_network(self.blocks, self.layers[0].dtype, kinds, places, **how)
 
     def compile(self) -> None:
@@ -160,7 +161,7 @@ class PlaceNetwork(RecordedSteps):
             found.append(cheapest(room[:count]))
         return cheapest(np.concatenate(found))
 
-    def execute(self, run: Run) -> dict[str, Any]:
+    def execute(self, run: Run) -> Findings:
         self.compile()
         state = _CheapestLinks(self, run.plan)
         run.map(CROSS, state)
@@ -177,7 +178,7 @@ class PlaceNetwork(RecordedSteps):
             kinds = self.joins["cost"].kind == "u", bool(self.sources.names)
             written = self._paths(chosen, Excess.of(run.plan, beside=state.excess.more))
             named = [writer.path for writer in run.writers.values()]
-            how: dict[str, Any] = {"named": named, "wrap": self.terrain.blocks.wraps}
+            how: Settings = {"named": named, "wrap": self.terrain.blocks.wraps}
             write_links(lines.part, table, written, self.grid, kinds, **how)
         places = len(np.unique(self.sources.ids))
         return {
@@ -189,7 +190,7 @@ class PlaceNetwork(RecordedSteps):
 
     proven_by_workers = False
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, found: Findings) -> Findings:
         lines = next(iter(run.writers.values()))
         layers = NetworkLayers(self.layers[0], self.layers[1], self.layers[2], self.heights)
         wraps = self.terrain.blocks.wraps

@@ -11,6 +11,7 @@ from ...engine.figures import figures_of_both
 from ...engine.run import Here
 from ...engine.run import run as run_operation
 from ...errors import ArgumentError
+from ...facts import Settings
 from ...grid.units import of_lengths
 from ...io.frames import FeatureResult
 from ...io.labelled import StoreLike
@@ -75,7 +76,7 @@ def run(
     names = asked.layer, beside, asked.barriers
     where, inputs = opened_inputs(store, names, (None, (1.0, 1.0), None), asked.into)
     found = _some_places(inputs, asked.places)
-    steps: dict[str, Any] = {
+    steps: Settings = {
         "cost": cost,
         "barriers": asked.barriers,
         "parameters": parameters,

@@ -23,6 +23,7 @@ import numpy as np
 from ...engine.plan import Excess
 from ...engine.proof import Limits, Read, check_blocks, plan_proof
 from ...errors import VerificationError
+from ...facts import Settings
 from ...grid import TILE, Block
 from ...grid.neighbours import CODE_16, COL_STEP_16, EDGE_OF_16, ROW_STEP_16
 from ...io.places import Places
@@ -154,7 +155,7 @@ class NetworkProof:
 
     def _lines(self, batch: Batch, names: dict[str, int]) -> list[LinkClaim]:
         cols, path = self.terrain.blocks.cols, self.file.path
-        how: dict[str, Any] = {"wraps": self.file.wraps, "ways": 8 * self.terrain.halo}
+        how: Settings = {"wraps": self.file.wraps, "ways": 8 * self.terrain.halo}
         steps = batch.steps(path, cols, **how).astype(np.int64)
         all_codes = self._values(self.layers.backlinks, batch.cells)
         all_ids = self._values(self.layers.allocation, batch.cells)

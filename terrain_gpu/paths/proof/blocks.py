@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from ...errors import VerificationError
+from ...facts import JsonObject
 from ...grid import TILE, Block, BlockGrid
 from ...grid.neighbours import COL_STEP_16, NAMES_16, ROW_STEP_16
 from ..cost.edges import infinity_of
@@ -106,11 +107,11 @@ class PathBlocks:
     read_backlink: Read | None
     read_allocation: Read | None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> JsonObject:
         # The kernels of costs may hold arrays and code; they are made again from the terrain.
         return {**vars(self), "cost": self.cost if self._model is None else None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: JsonObject) -> None:
         vars(self).update(state)
         if self._model is not None:
             vars(self)["cost"] = self._model.kernel

@@ -14,6 +14,7 @@ from ...engine.machine import MB, NO_LIMIT, Machine
 from ...engine.plan import format_size
 from ...engine.proof import Limits, check_blocks, plan_threads
 from ...errors import PlanError
+from ...facts import Findings
 from ...grid import TILE, Block, BlockGrid, Window, ceil_div, clip
 from ...progress import Progress, silent
 from ..cost.continuous import Continuous
@@ -47,7 +48,7 @@ def verify_paths(
     gpu: Gpu | None = None,
     progress: Progress = silent,
     cluster: Cluster | None = None,
-) -> dict[str, Any]:
+) -> Findings:
     """Check every step of distances, and of backlinks and allocation if there are any.
 
     Parameters
@@ -108,7 +109,7 @@ def verify_paths(
     of = PathBlocks(ground, cost, options, dtype, dtype.type(farthest), *reads)
     placement = Placement(gpu, progress, "verifying ")
 
-    def prove(gpu: Gpu | None) -> dict[str, Any]:
+    def prove(gpu: Gpu | None) -> Findings:
         left = None
         if gpu is not None:
             checker = _PathChecker(of, threads, None)
@@ -124,7 +125,7 @@ def verify_paths(
     return placement.run(prove)
 
 
-def _check_fronts(of: FrontBlocks, limits: Limits) -> dict[str, Any]:
+def _check_fronts(of: FrontBlocks, limits: Limits) -> Findings:
     """As `verify_paths`, for the continuous metric."""
     steps = reached = 0
 

@@ -18,6 +18,7 @@ from ...engine.machine import MB
 from ...engine.plan import format_size
 from ...engine.schedule import stream
 from ...errors import InputError, PlanError, StoreError
+from ...facts import Settings
 from ...grid import Block, RegionGrid, Window, ceil_div, clip
 from ...progress import Progress
 from ..cost.models import MODELS, Scaled, cuda_parameters, is_directed
@@ -44,7 +45,7 @@ _MOST = 2**19
 _TALLY = "steps", "reached", "roots", "flats", "faults"
 
 
-def variants() -> list[dict[str, Any]]:
+def variants() -> list[Settings]:
     """Macros of kernels/proof.cu for every cell type and every model, for compile tests."""
     every, closed, four = (True, True, False), (True, False, True), (False, True, False)
     f64, found = np.dtype(np.float64), []

@@ -19,6 +19,7 @@ import numpy as np
 from ...engine.machine import NO_LIMIT, Machine
 from ...engine.plan import PER_ROW, Excess, require
 from ...errors import StoreError, VerificationError
+from ...facts import Findings, JsonObject
 from ...grid import BlockGrid
 from ...grid.neighbours import COL_STEP, COL_STEP_16, EDGE_OF_16, ROW_STEP, ROW_STEP_16
 from ...io.places import Places
@@ -216,7 +217,7 @@ def verify_stored_paths(
     part: Path | None = None,
     ends: KnownEnds | None = None,
     progress: Progress = silent,
-) -> dict[str, Any]:
+) -> Findings:
     """Check a file of paths against a layer of distances and its backlinks.
 
     Each line must begin at a source. At each of its cells, the sum of the costs of its steps must
@@ -269,7 +270,7 @@ def verify_stored_paths(
 
 def _expected(
     blocks: BlockGrid, distance: Layer, ends: KnownEnds
-) -> Iterator[tuple[int, dict[str, Any]]]:
+) -> Iterator[tuple[int, JsonObject]]:
     """Yield the last cell and the attributes of each path that a run must write."""
     targets = ends.targets.as_given()
     cells = targets.rows * blocks.cols + targets.cols
@@ -278,7 +279,7 @@ def _expected(
     reached = ~np.isnan(values) if distance.dtype.kind == "f" else values != none
     for cell, name, there in zip(cells.tolist(), targets.ids.tolist(), reached, strict=True):
         if there:
-            own: dict[str, Any] = {"target": name}
+            own: JsonObject = {"target": name}
             if targets.names:
                 own["target_name"] = targets.names.get(name, str(name))
             yield cell, own
@@ -289,7 +290,7 @@ class _PathProof:
         self,
         lines: PathLines,
         layers: dict[str, Layer],
-        claims: Iterable[tuple[int, dict[str, Any]]] | None,
+        claims: Iterable[tuple[int, JsonObject]] | None,
         ends: KnownEnds | None,
     ) -> None:
         self._lines, self._layers = lines, layers
@@ -302,7 +303,7 @@ class _PathProof:
             self._sources = dict(zip(cells.tolist(), own.ids.tolist(), strict=True))
             self._names = own.names
 
-    def run(self, progress: Progress) -> dict[str, Any]:
+    def run(self, progress: Progress) -> Findings:
         paths, steps, total = 0, 0, count_lines(self._lines.file)
         for batch, walked in self._lines.batches():
             self._check(batch, walked)
@@ -349,8 +350,8 @@ class _PathProof:
             check_attributes(path, number, own, right)
 
     def _attributes(
-        self, number: int, own: dict[str, Any], source: int | None, last: int
-    ) -> dict[str, Any]:
+        self, number: int, own: JsonObject, source: int | None, last: int
+    ) -> JsonObject:
         """The correct ids and names of a line; its own where the correct ones are unknown."""
         path = self._lines.file.path
         if self._claims is None:

@@ -14,6 +14,7 @@ from ...cuda.backend import find_gpu
 from ...engine.machine import CUDA_BASELINE
 from ...engine.proof import Limits
 from ...errors import InputError, StoreError, VerificationError
+from ...facts import Findings, Settings
 from ...grid.lengths import step_lengths
 from ...io.places import Places
 from ...plurals import counted
@@ -50,7 +51,7 @@ def verify_stored(
     gpu_memory_limit: int | None = None,
     progress: Progress = silent,
     cluster: Cluster | None = None,
-) -> dict[str, Any]:
+) -> Findings:
     """Check a layer of distances, and backlinks and allocation if the store has them.
 
     The sources are not recorded; `KnownRoots` infers them.
@@ -103,7 +104,7 @@ def verify_stored(
     }
     problem = KnownRoots(terrain, linked="backlink" in layers)
     try:
-        found: dict[str, Any] = dict(
+        found: Findings = dict(
             verify_paths(
                 problem,
                 terrain.model.kernel,
@@ -186,7 +187,7 @@ class RecordedPaths:
     def __init__(self, layer: Layer) -> None:
         self.layer = layer
         settings = layer.info.get("settings")
-        self.settings: dict[str, Any] = settings if isinstance(settings, dict) else {}
+        self.settings: Settings = settings if isinstance(settings, dict) else {}
         if self.settings is not settings:
             raise self.damaged("settings", settings)
         result = layer.info.get("result")

@@ -19,6 +19,7 @@ from ...engine.operation import OutputLayer, Phase, SolvedBlock, State
 from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits
 from ...engine.run import Here, Result, Run, run
+from ...facts import Findings, Settings
 from ...grid import TILE, Block
 from ...progress import Progress, silent
 from ...store import TileStore
@@ -49,7 +50,7 @@ class TiedSteps(RecordedSteps):
     def outputs(self) -> tuple[OutputLayer, ...]:
         return (OutputLayer(self.into, np.dtype(np.uint8), None, "tied steps"),)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return {"ties_of": self.distances}
 
     def plan(self, machine: Machine) -> StreamPlan:
@@ -87,7 +88,7 @@ class TiedSteps(RecordedSteps):
         limits, others = Limits(machine), (self.layers[1], self.outputs[0])
         plan_ties_proof(self.terrain, self.layers[0], *others, limits)
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, found: Findings) -> Findings:
         paths = self.problem.problem(TileStore.open(self.store))
         distances, backlinks, *_ = self.layers
         made = run.layer(self.into)

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong
+from ...facts import Findings
 from ...grid import TILE, Block
 from ...store import Layer, TileStore
 from ..cost.edges import infinity_of
@@ -26,7 +27,7 @@ from ..proof.stored import RecordedPaths
 
 def verify_ties(
     paths: tuple[Terrain, Any], distances: Any, backlinks: Any, ties: Any, limits: Limits
-) -> dict[str, Any]:
+) -> Findings:
     """Check the steps of every cell.
 
     Parameters
@@ -97,7 +98,7 @@ def plan_ties_proof(
     return plan_proof(terrain.blocks, reads, limits, worker=worker), reads
 
 
-def verify_stored_ties(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+def verify_stored_ties(store: TileStore, layer: Layer, limits: Limits) -> Findings:
     """Run `verify_ties` with the settings recorded in a layer and in its distances."""
     recorded = RunRecord(store, layer)
     name = recorded.get("ties_of", str)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from ...arguments import cell_type, real_or_word
 from ...cells import DTYPES
 from ...errors import ArgumentError
+from ...facts import Settings
 from ...tool import InputLayer, PathLike, Tool, option, tool, writes
 
 LAYER = "calc"
 
 
-def _refuse_default(settings: Mapping[str, Any]) -> None:
+def _refuse_default(settings: Settings) -> None:
     """Reject `default` without a table of classes."""
     if settings["default"] is not None and settings["reclass"] is None:
         raise ArgumentError("{default} is for classes that a table lacks: give {reclass}, too")
@@ -97,5 +95,5 @@ class Calc(Tool):
         return tuple(InputLayer(name) for name in self.expression.split(" + "))
 
     @classmethod
-    def planned(cls, options: dict[str, Any]) -> Calc:
+    def planned(cls, options: Settings) -> Calc:
         return cls(" + ".join((options.get("layers") or 1) * ["elevation"]), dtype="float64")

@@ -19,6 +19,7 @@ from ...engine.proof import Limits
 from ...engine.run import Run
 from ...engine.tools import ToolOperation
 from ...errors import ArgumentError, InputError, StoreError, plain
+from ...facts import Findings, Settings
 from ...grid import Block, BlockGrid
 from ...store import TileStore
 from ...tokens import named_store
@@ -87,7 +88,7 @@ class Calculation(ToolOperation):
     def outputs(self) -> tuple[OutputLayer, ...]:
         return (OutputLayer(self.asked.into, self.target, self.nodata, "results of calc"),)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         classes = None if self.classes is None else [list(pair) for pair in self.classes]
         return {
             "calc_of": self.asked.expression,
@@ -223,14 +224,14 @@ class Calculation(ToolOperation):
         limits, parts = Limits(machine), self.arithmetic.parts
         plan_calc_proof(self.blocks, self.layers, self.outputs[0], parts, limits)
 
-    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: Findings) -> Findings:
         classes: Any = None if self.classes is None else dict(self.classes)
         sought = Sought(self.asked.expression, self.arithmetic.parts, classes, self.asked.default)
         sources = dict(zip(self.inputs, self.layers, strict=True))
         proven = verify_calc(sought, sources, run.layer(self.asked.into), run.proof_limits)
         return {"verified_cells": proven["cells"]}
 
-    def execute(self, run: Run) -> dict[str, Any]:
+    def execute(self, run: Run) -> Findings:
         try:
             return super().execute(run)
         except _Missing:
@@ -300,7 +301,7 @@ class _Lacking(State):
         if len(self._missing) <= MOST_MISSING:
             self._missing.update(message)
 
-    def found(self) -> dict[str, Any]:
+    def found(self) -> Findings:
         if not self._missing:
             return {}
         names = ", ".join(str(one).removesuffix(".0") for one in sorted(self._missing)[:20])

@@ -16,6 +16,7 @@ from ...cells import is_nodata
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong
 from ...errors import InputError
+from ...facts import Findings
 from ...grid import Block, BlockGrid
 from ...store import Layer, TileStore
 from .arithmetic import Arithmetic
@@ -63,7 +64,7 @@ class Sought(NamedTuple):
 
 def verify_calc(
     sought: Sought, sources: Mapping[str, Any], results: Any, limits: Limits
-) -> dict[str, Any]:
+) -> Findings:
     """Check every cell of a layer that `calc` has written.
 
     Parameters
@@ -131,7 +132,7 @@ def plan_calc_proof(
     return plan_proof(blocks, reads, limits, worker=worker, measures=False, compiled=False), reads
 
 
-def verify_stored_calc(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+def verify_stored_calc(store: TileStore, layer: Layer, limits: Limits) -> Findings:
     """Check a layer with `verify_calc` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     text, inputs = recorded.get("calc_of", str), recorded.inputs()

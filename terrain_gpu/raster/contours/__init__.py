@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ...arguments import exactly_one, positive, real, refused, wrong
 from ...errors import ArgumentError
+from ...facts import Settings
 from ...plurals import counted
 from ...tool import InputLayer, PathLike, Tool, drawing, option, reads, tool
 
@@ -37,7 +38,7 @@ def _finite(name: str, value: Any) -> float:
     return found
 
 
-def _levels(settings: Mapping[str, Any]) -> None:
+def _levels(settings: Settings) -> None:
     """Refuse what only areas may have, or areas between breaks."""
     areas, breaks = settings["polygons"], settings["breaks"]
     if breaks is not None and not areas and _breaks("breaks", breaks)[-1] == math.inf:
@@ -134,7 +135,7 @@ class DrawContours(Tool):
         return (InputLayer(self.layer),)
 
     @classmethod
-    def planned(cls, asked: dict[str, Any]) -> DrawContours:
+    def planned(cls, asked: Settings) -> DrawContours:
         file = "contours.gpkg"
         if count := asked["cumulative"]:
             return cls(file, breaks=range(count), polygons=True, cumulative=True)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...engine.run import Result
+from ...facts import Settings
 from ...io.features import Fields
 from ..drawing.levels import ContourLevels
 from ..polygons.operation import LabelPolygons
@@ -34,7 +35,7 @@ class ContourPolygons(LabelPolygons):
     name = NAME
     fields = FIELDS
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return {**super().settings(), **self.levels.settings(), "cumulative": self.cumulative}
 
     computed = True

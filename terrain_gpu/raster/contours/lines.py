@@ -20,6 +20,7 @@ from ...engine.operation import Phase, SolvedBlock
 from ...engine.plan import Excess, PlanStep, StreamPlan, fit_blocks, layer_bytes, other_blocks
 from ...engine.proof import Limits
 from ...engine.run import Result, Run
+from ...facts import Findings, Settings
 from ...grid import Block
 from ...io.features import LINES, Feature, Fields
 from ...io.frames import FeatureResult
@@ -80,7 +81,7 @@ class ContourLines(Drawing):
     fields: ClassVar[Fields] = {"level": np.float64}
     shape = LINES
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return {**super().settings(), **self.levels.settings()}
 
     def plan(self, machine: Machine) -> StreamPlan:
@@ -146,7 +147,7 @@ class ContourLines(Drawing):
     def plan_verify(self, machine: Machine) -> None:
         IsolineProof.plan(self.layers[0], Limits(machine))
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, found: Findings) -> Findings:
         (writer,) = run.writers.values()
         file = LineFile(writer.part, writer.path, self.grid, self.name, tuple(self.fields))
         checked = IsolineProof(file, self.layers[0], self.levels).run(run.proof_limits)
@@ -192,7 +193,7 @@ class Lines(LinePieces):
         """Return the most crossings of a block for which there is room."""
         return self._most
 
-    def found(self) -> dict[str, Any]:
+    def found(self) -> Findings:
         return self._found
 
     def add(self, phase: Phase, at: Block, known: Any) -> None:

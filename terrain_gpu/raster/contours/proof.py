@@ -30,6 +30,7 @@ from ...cells import is_nodata
 from ...engine.plan import Excess, StreamPlan
 from ...engine.proof import Limits, Read, check_blocks, plan_proof
 from ...errors import VerificationError
+from ...facts import JsonObject
 from ...grid import Block, BlockGrid, GridSpec
 from ...grid.crs import grid_crs
 from ...io.lines import lonlat_of
@@ -425,7 +426,7 @@ class IsolineProof:
         if lines:
             yield self._turns(number - len(lines), levels, lines, loose)
 
-    def _level(self, number: int, attributes: dict[str, Any], before: float) -> float:
+    def _level(self, number: int, attributes: JsonObject, before: float) -> float:
         path, level = self.file.path, attributes.get("level")
         if type(level) is not float or not self._asked(level):
             wrong_line(path, number, f"level {level!r} is none of those asked for", "attribute")

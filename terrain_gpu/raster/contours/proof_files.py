@@ -12,6 +12,7 @@ from typing import Any
 
 from ...engine.plan import Excess
 from ...engine.proof import Limits
+from ...facts import Findings
 from ...grid import GridSpec
 from ...io.proof.line_files import FileRoom, LineFile, attribute_rows, attributes_of
 from ...store import Layer
@@ -30,7 +31,7 @@ def is_drawing(file: str | Path, grid: GridSpec) -> bool:
     return there == _LINES or there - {"name"} in (_BANDS | _MEASURES, _LABELS | _MEASURES)
 
 
-def verify_drawing(layer: Layer, file: str | Path, limits: Limits) -> dict[str, Any]:
+def verify_drawing(layer: Layer, file: str | Path, limits: Limits) -> Findings:
     """Check a file of contours, bands or labels against the layer that it was drawn from.
 
     Returns

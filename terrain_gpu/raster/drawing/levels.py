@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ...arguments import refused
 from ...errors import ArgumentError
+from ...facts import Settings
 
 _MOST_NUMBER = 2.0**40
 """Limit of the numbers of levels, so that all levels are different."""
@@ -37,7 +38,7 @@ class ContourLevels(NamedTuple):
         """The levels, as kernels take them."""
         return np.array(self.breaks, np.float64), self.base, self.interval
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Return the levels as settings of a run."""
         breaks = list(map(repr, self.breaks))  # JSON has no infinite numbers
         return {"interval": self.interval, "base": self.base, "breaks": breaks}

@@ -17,6 +17,7 @@ from ...engine.operation import Operation, OutputFile, Phase, State
 from ...engine.plan import StreamPlan, require
 from ...engine.run import Run
 from ...errors import StoreError
+from ...facts import Findings, Settings
 from ...grid import Block, ceil_div
 from ...io.features import Feature, Fields, GeometryType, library_bytes, write_features
 from ...io.lines import tell_without_crs
@@ -72,7 +73,7 @@ class Drawing(Operation):
     def outputs(self) -> tuple[OutputFile, ...]:
         return (OutputFile(self.path),)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return {"layer": self.layer}
 
     @property
@@ -88,7 +89,7 @@ class Drawing(Operation):
     def pieces(self, plan: StreamPlan, writer: Any) -> LinePieces:
         """Return the state that collects the pieces of all blocks."""
 
-    def execute(self, run: Run) -> dict[str, Any]:
+    def execute(self, run: Run) -> Findings:
         self.compile()
         (writer,) = run.writers.values()
         with closing(self.pieces(run.plan, writer)) as state:

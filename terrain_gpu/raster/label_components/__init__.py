@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...arguments import Connectivity
+from ...facts import Findings, Settings
 from ...plurals import counted
 from ...tool import InputLayer, PathLike, Tool, file, option, tool, writes
 
@@ -82,7 +83,7 @@ class LabelComponents(Tool):
         return (InputLayer("elevation"),)
 
     @classmethod
-    def planned(cls, options: dict[str, Any]) -> LabelComponents:
+    def planned(cls, options: Settings) -> LabelComponents:
         return cls("elevation > 0", table="table")
 
     @staticmethod
@@ -90,7 +91,7 @@ class LabelComponents(Tool):
         return _counts(result.count, result.cells)
 
     @staticmethod
-    def proven(totals: dict[str, Any]) -> str:
+    def proven(totals: Findings) -> str:
         return _counts(totals["components"], totals["cells"])
 
 

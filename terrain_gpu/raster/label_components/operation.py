@@ -25,6 +25,7 @@ from ...engine.plan import StreamPlan, fit_blocks, layer_bytes, other_blocks
 from ...engine.proof import Limits
 from ...engine.run import Result, Run
 from ...engine.tools import ToolOperation
+from ...facts import Findings, Settings
 from ...grid import MIN_BLOCK, Block, BlockGrid, Window
 from ...grid.lengths import Measured
 from ...primitives.grid_components import label_block, most_labels
@@ -235,7 +236,7 @@ class ComponentLabels(ToolOperation):
     def measures(self) -> tuple[Measured, ...]:
         return () if self.asked.table is None else ("areas",)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return {
             "where": self.asked.where,
             "connectivity": self.asked.connectivity,
@@ -309,7 +310,7 @@ class ComponentLabels(ToolOperation):
         limits = Limits(machine)
         plan_labels(self.blocks, self.outputs[0], self.layers, limits)
 
-    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: Findings) -> Findings:
         sources = dict(zip(self.inputs, self.layers, strict=True))
         labels, connectivity = run.layer(self.asked.into), self.asked.connectivity
         verify_labels(self.condition, sources, labels, connectivity, totals, run.proof_limits)
@@ -365,7 +366,7 @@ class _Across(State):
         self._spill.mkdir(exist_ok=True)
         self._rows = Rows(self._spill / "rows", self._joins.count)
 
-    def found(self) -> dict[str, Any]:
+    def found(self) -> Findings:
         return {"components": self._joins.count, "cells": self._cells}
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock
 from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ...engine.run import Here, Run, run
 from ...errors import InputError, StoreError
+from ...facts import Findings, Settings
 from ...grid import Block, BlockGrid, GridSpec, Window, clip
 from ...progress import Progress, silent
 from ...report import Report
@@ -91,10 +92,10 @@ class Overview(Operation):
             ),
         )
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return {MARK: self.layer, "resampling": self.resampling}
 
-    def fingerprint(self) -> dict[str, Any]:
+    def fingerprint(self) -> Settings:
         # Not "of", which names layers of the same store.
         return {**self.settings(), "finer": self.layers[0].identity}
 
@@ -154,7 +155,7 @@ class Overview(Operation):
         reduce(cells[0], self.layers[0].nodata, self.resampling, out[0])
         return SolvedBlock(tuple(out))
 
-    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: Findings) -> Findings:
         (fine,) = self.layers
         verify_overview(fine, run.layer(self.layer), self.resampling, run.proof_limits)
         return {"verified_cells": self.grid.cells}
@@ -283,14 +284,14 @@ def build_overviews(
     chosen = layers is not None
     methods = {name: _resampling(opened, name, resampling, chosen=chosen) for name in names}
     all_cells = len(names) * (1 + verify) * sum(grid.cells for grid in grids[1:])
-    limits: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads}
+    limits: Settings = {"memory_limit": memory_limit, "threads": threads}
     if client is not None:
         from ...engine.cluster import Cluster  # start-up time counts
 
         client = Cluster(client, str(root))
     report = Report("overviews")
     report.cells = opened.grid.cells
-    results: dict[str, dict[str, Any]] = {
+    results: dict[str, Findings] = {
         name: {"resampling": methods[name], "built": [], "kept": []} for name in names
     }
     with report.measured():

@@ -14,6 +14,7 @@ import numpy as np
 from ...cells import is_nodata
 from ...engine.proof import Limits, RunRecord, check_blocks, plan_threads, wrong
 from ...errors import StoreError
+from ...facts import Findings
 from ...grid import Block
 from ...store import Layer, TileStore
 from ...store.levels import place_of, root_of
@@ -23,7 +24,7 @@ _STRIP = 64
 """Number of rows of the finer layer checked at a time."""
 
 
-def verify_overview(fine: Any, coarse: Any, method: str, limits: Limits) -> dict[str, Any]:
+def verify_overview(fine: Any, coarse: Any, method: str, limits: Limits) -> Findings:
     """Check every cell of an overview.
 
     Parameters
@@ -60,7 +61,7 @@ def verify_overview(fine: Any, coarse: Any, method: str, limits: Limits) -> dict
     return {"cells": cells}
 
 
-def verify_stored_overview(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+def verify_stored_overview(store: TileStore, layer: Layer, limits: Limits) -> Findings:
     """Check a layer of a level with `verify_overview` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     root, factor = root_of(store.path)

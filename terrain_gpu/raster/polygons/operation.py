@@ -23,6 +23,7 @@ from ...engine.plan import StreamPlan, fit_blocks, layer_bytes, other_blocks
 from ...engine.proof import Limits
 from ...engine.run import Result, Run
 from ...errors import ArgumentError, InputError
+from ...facts import Findings
 from ...grid import Block, GridSpec
 from ...grid.lengths import Measured, area_units
 from ...io.features import POLYGONS, Feature, Fields
@@ -171,7 +172,7 @@ class LabelPolygons(Drawing):
         classes = self.classes
         PolygonProof.plan(self.layers[0], Limits(machine), classes.cell_bytes, classes.most)
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, found: Findings) -> Findings:
         (writer,) = run.writers.values()
         file = polygon_file(writer.part, writer.path, self.grid, self.name, self.fields)
         checked = PolygonProof(file, self.layers[0], self.classes).run(run.proof_limits)
@@ -240,7 +241,7 @@ class Outlines(LinePieces):
         self._operation = operation
         self._found = dict.fromkeys(("labels", "polygons", "holes", "cells"), 0)
 
-    def found(self) -> dict[str, Any]:
+    def found(self) -> Findings:
         return self._found
 
     def add(self, phase: Phase, at: Block, known: Any) -> None:

@@ -31,6 +31,7 @@ from ...cells import is_nodata
 from ...engine.plan import Excess, StreamPlan
 from ...engine.proof import Limits, Read, check_blocks, plan_proof
 from ...errors import VerificationError
+from ...facts import JsonObject
 from ...grid import Block, BlockGrid
 from ...grid.lengths import area_units
 from ...io.proof.line_files import FileRoom, LineFile, check_attributes, wrong_line
@@ -72,10 +73,10 @@ class Classes(Protocol):
     def of(self, values: np.ndarray, inside: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield int64 numbers of classes, and which cells have one; cells may have several."""
 
-    def number(self, attributes: dict[str, Any]) -> int | None:
+    def number(self, attributes: JsonObject) -> int | None:
         """The class of a feature; None if it is none."""
 
-    def attributes(self, number: int) -> dict[str, Any]:
+    def attributes(self, number: int) -> JsonObject:
         """The attributes of a class but cells and area."""
 
 
@@ -90,12 +91,12 @@ class LabelClasses:
     def of(self, values: np.ndarray, inside: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield values.astype(np.int64), inside
 
-    def number(self, attributes: dict[str, Any]) -> int | None:
+    def number(self, attributes: JsonObject) -> int | None:
         found = attributes.get("label")
         return found if type(found) is int else None
 
-    def attributes(self, number: int) -> dict[str, Any]:
-        own: dict[str, Any] = {"label": number}
+    def attributes(self, number: int) -> JsonObject:
+        own: JsonObject = {"label": number}
         return own if self.names is None else {**own, "name": self.names.get(number)}
 
 
@@ -133,7 +134,7 @@ class BandClasses:
             found += base + (low + k - 1) * interval < values
         return found
 
-    def number(self, attributes: dict[str, Any]) -> int | None:
+    def number(self, attributes: JsonObject) -> int | None:
         upper = attributes.get("upper")
         if not self.levels.breaks:
             if type(upper) is not float:
@@ -143,7 +144,7 @@ class BandClasses:
         there = self.levels.breaks
         return there.index(upper) if upper in there else None
 
-    def attributes(self, number: int) -> dict[str, Any]:
+    def attributes(self, number: int) -> JsonObject:
         lower, upper = self.levels.band(number)
         return {"lower": None if self.cumulative else lower, "upper": upper}
 

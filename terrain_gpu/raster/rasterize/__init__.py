@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...arguments import real_or_word
+from ...facts import Findings, Settings
 from ...plurals import counted
 from ...tool import InputLayer, PlacesLike, Tool, option, places, reads, tool, writes
 
@@ -88,7 +89,7 @@ class Rasterize(Tool):
         return (InputLayer(self.onto or self.layer),)
 
     @classmethod
-    def planned(cls, options: dict[str, Any]) -> Rasterize:
+    def planned(cls, options: Settings) -> Rasterize:
         return cls((), onto="elevation")
 
     @staticmethod
@@ -96,5 +97,5 @@ class Rasterize(Tool):
         return f"{counted(result.found['covered'], 'cell')} covered"
 
     @staticmethod
-    def proven(totals: dict[str, Any]) -> str:
+    def proven(totals: Findings) -> str:
         return counted(totals["changed"], "cell that features change")

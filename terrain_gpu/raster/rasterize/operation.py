@@ -17,6 +17,7 @@ from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits
 from ...engine.run import Run
 from ...errors import ArgumentError, InputError
+from ...facts import Findings, Settings
 from ...grid import Block, BlockGrid, cells_in
 from ...io.places import Places, as_places
 from ...io.settling import Ground
@@ -78,7 +79,7 @@ class FeatureCells(Operation):
     def identity(self) -> dict[str, str]:
         return {} if self.onto is None else super().identity()
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return {"features": self.digest, "onto": self.onto}
 
     def plan(self, machine: Machine) -> StreamPlan:
@@ -135,7 +136,7 @@ class FeatureCells(Operation):
         limits = Limits(machine)
         plan_rasterized_proof(self.blocks, self.source, self.outputs[0], limits)
 
-    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: Findings) -> Findings:
         expected = Changes(totals["changed"], int(totals["digest"], 16))
         layer = run.layer(self.into)
         proven = verify_rasterized(self.source, layer, expected, run.proof_limits)
@@ -191,7 +192,7 @@ class _Changed(State):
     def add(self, phase: Phase, at: Block, message: Changes) -> None:
         self._changes = self._changes.plus(message)
 
-    def found(self) -> dict[str, Any]:
+    def found(self) -> Findings:
         changed, digest = self._changes
         return {"covered": self._covered, "changed": changed, "digest": f"{digest:016x}"}
 

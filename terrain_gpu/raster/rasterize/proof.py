@@ -14,6 +14,7 @@ import numpy as np
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong_totals
 from ...errors import VerificationError
+from ...facts import Findings
 from ...grid import Block, BlockGrid
 from ...store import Layer, TileStore
 from .changes import Changes, changes
@@ -24,7 +25,7 @@ _STRIP = 1 << 16
 
 def verify_rasterized(
     source: Any | None, rasterized: Any, expected: Changes, limits: Limits
-) -> dict[str, Any]:
+) -> Findings:
     """Compare every cell with what it was before.
 
     Parameters
@@ -87,7 +88,7 @@ def plan_rasterized_proof(
     return plan_proof(blocks, reads, limits, worker=worker, measures=False, compiled=False), reads
 
 
-def verify_stored_rasterized(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+def verify_stored_rasterized(store: TileStore, layer: Layer, limits: Limits) -> Findings:
     """Check a layer with `verify_rasterized` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     onto = recorded.settings.get("onto")

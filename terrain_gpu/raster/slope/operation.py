@@ -17,6 +17,7 @@ from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits
 from ...engine.run import Run
 from ...engine.tools import ToolOperation
+from ...facts import Findings, Settings
 from ...grid import Block, units
 from ...grid.lengths import Measured, step_lengths
 from . import Slope
@@ -54,7 +55,7 @@ class Slopes(ToolOperation):
     def measures(self) -> tuple[Measured, ...]:
         return ("slopes",)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         recorded = {"slope_of": self.asked.layer, "aspect": self.asked.aspect is not None}
         # Omitted if it is 1, as in stores of earlier versions.
         return recorded if self.rise == 1 else {**recorded, "rise": self.rise}
@@ -127,7 +128,7 @@ class Slopes(ToolOperation):
     def plan_verify(self, machine: Machine) -> None:
         plan_slopes(self.layers[0], self.outputs, Limits(machine))
 
-    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: Findings) -> Findings:
         results = {
             kind: run.layer(output.name) for kind, output in zip(KINDS, self.outputs, strict=False)
         }

@@ -18,6 +18,7 @@ import numpy as np
 from ...cells import differences, is_nodata
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, Read, RunRecord, around, check_blocks, plan_proof, wrong
+from ...facts import Findings
 from ...grid import Block, GridSpec
 from ...grid.lengths import step_lengths
 from ...store import Layer, TileStore
@@ -28,9 +29,7 @@ _STRIP = 1 << 16
 """Number of cells computed at a time, so that temporaries stay in the cache."""
 
 
-def verify_slopes(
-    heights: Any, results: dict[str, Any], limits: Limits, rise: float = 1.0
-) -> dict[str, Any]:
+def verify_slopes(heights: Any, results: Findings, limits: Limits, rise: float = 1.0) -> Findings:
     """Check every cell of slopes, of aspects, or of both.
 
     Parameters
@@ -68,9 +67,7 @@ def verify_slopes(
     return {"cells": cells}
 
 
-def _check(
-    heights: Any, results: dict[str, Any], rise: float, at: Block, data: list[np.ndarray]
-) -> int:
+def _check(heights: Any, results: Findings, rise: float, at: Block, data: list[np.ndarray]) -> int:
     """Check the cells of a block; return the number of cells with a slope."""
     grid = heights.grid
     across, down = (lengths / rise for lengths in _lengths(grid))
@@ -108,7 +105,7 @@ def plan_slopes(
     return plan_proof(blocks, reads, limits, worker=worker), reads
 
 
-def verify_stored_slopes(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+def verify_stored_slopes(store: TileStore, layer: Layer, limits: Limits) -> Findings:
     """Check one layer with `verify_slopes` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     heights = recorded.input(recorded.get("slope_of", str))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import cycle
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from ...cuda.device import CELL_TYPES, RESERVED, shared_memory
 from ...engine.machine import COMPILED_BASELINE, CUDA_BASELINE, MB, Machine
 from ...engine.plan import StreamPlan, format_size, layer_bytes
 from ...errors import PlanError
+from ...facts import Settings
 from ...grid import TILE, BlockGrid, RegionGrid, ceil_div, round_up
 from ..weights import Weight, weights_of
 
@@ -31,7 +31,7 @@ TILE_EDGES = RING - 1 + 6 * TILE - 2
 """Most candidates of a tile plus edges to later tiles."""
 
 
-def variants() -> list[dict[str, Any]]:
+def variants() -> list[Settings]:
     """Return macros that cover every type and weight, with and without cells in shared memory."""
     types = [np.dtype(dtype) for dtype in CELL_TYPES]
     return [
@@ -41,7 +41,7 @@ def variants() -> list[dict[str, Any]]:
     ]
 
 
-def macros(weight: Weight, cached: bool) -> dict[str, Any]:
+def macros(weight: Weight, cached: bool) -> Settings:
     """Return the macros of ``cuda/kernels/mst.cu``."""
     return {
         "CELL": CELL_TYPES[weight.dtype.name],

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...cuda.device import REGION, module
 from ...errors import CellError
+from ...facts import Settings
 from ...grid import TILE, Block, ceil_div
 from ..levels import Solved
 from ..region import Border, Region
@@ -63,7 +64,7 @@ class EdgeList:
         Number of vertices, at most that of the allocation.
     """
 
-    def __init__(self, weight: Weight, values: dict[str, Any], vertices: int, edges: int) -> None:
+    def __init__(self, weight: Weight, values: Settings, vertices: int, edges: int) -> None:
         import cupy
 
         self.cupy, self.kernels = cupy, module("mst", values)

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from ...errors import InputError, VerificationError
+from ...facts import Findings
 from ...grid import BlockGrid, Window, ceil_div
 from ...grid.neighbours import DIRECTIONS
 from ...wide import high_word, two_words, words_of
@@ -338,7 +338,7 @@ class ForestChecker:
         least = 0 if self.weight.subtracts else int(np.iinfo(dtype).min)
         return tally.exact + tally.edges * least
 
-    def result(self, tally: ForestTally, expected: dict[str, Any] | None) -> dict[str, Any]:
+    def result(self, tally: ForestTally, expected: Findings | None) -> Findings:
         """Return the totals of a correct forest, and check them against the recorded ones."""
         totals = {
             "edges": tally.edges,

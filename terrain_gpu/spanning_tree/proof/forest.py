@@ -41,6 +41,7 @@ from ...engine.plan import PER_ROW, StreamPlan, format_size, require
 from ...engine.proof import Limits, check_blocks, plan_threads
 from ...engine.schedule import stream
 from ...errors import InputError, PlanError, VerificationError
+from ...facts import Findings
 from ...grid import MAX_BLOCK, Block, BlockGrid, GridSpec, ceil_div
 from ...progress import Progress, silent
 from ...store import Layer
@@ -64,7 +65,7 @@ def verify_forest(
     *,
     weight: str,
     connectivity: int,
-    expected: dict[str, Any],
+    expected: Findings,
     memory_limit: int | str | None = None,
     threads: int | None = None,
     backend: str = "cpu",
@@ -73,7 +74,7 @@ def verify_forest(
     gpu: Gpu | None = None,
     progress: Progress = silent,
     cluster: Cluster | None = None,
-) -> dict[str, Any]:
+) -> Findings:
     """Check that a layer is the minimum spanning forest of another, edge by edge, in one pass.
 
     Parameters
@@ -148,7 +149,7 @@ def verify_arrays(
     weight: str,
     connectivity: int,
     *,
-    expected: dict[str, Any] | None = None,
+    expected: Findings | None = None,
     block_size: int = 1024,
     unit: int = UNIT,
     memory_limit: int = NO_LIMIT,
@@ -158,7 +159,7 @@ def verify_arrays(
     gpu_memory_limit: int | None = None,
     gpu: Gpu | None = None,
     progress: Progress = silent,
-) -> dict[str, Any]:
+) -> Findings:
     """Run `verify_forest` on arrays: cells and forward edges of the same shape.
 
     Parameters
@@ -197,10 +198,10 @@ def _prove(
     cells: Blocks,
     edges: Blocks,
     checker: ForestChecker,
-    expected: dict[str, Any] | None,
+    expected: Findings | None,
     settings: _How,
     progress: Progress,
-) -> dict[str, Any]:
+) -> Findings:
     """Verify on the GPU, or on the CPU."""
 
     def pool(limit: int, cuda: int = 0) -> tuple[int, int]:
@@ -227,7 +228,7 @@ def _prove(
     )
     placement = Placement(gpu, progress, doing)
 
-    def prove(gpu: Gpu | None) -> dict[str, Any]:
+    def prove(gpu: Gpu | None) -> Findings:
         if gpu is not None:
             return _prove_on_gpu(
                 cells, edges, checker, expected, settings, gpu, room(), placement.progress
@@ -243,12 +244,12 @@ def _prove_on_gpu(
     cells: Blocks,
     edges: Blocks,
     checker: ForestChecker,
-    expected: dict[str, Any] | None,
+    expected: Findings | None,
     settings: _How,
     gpu: Gpu,
     pool: tuple[int, int],
     progress: Progress,
-) -> dict[str, Any]:
+) -> Findings:
     from . import gpu as verify_gpu
 
     sums = verify_gpu.prove(
@@ -272,9 +273,9 @@ def _prove_in_workers(
     cells: Layer,
     edges: Layer,
     checker: ForestChecker,
-    expected: dict[str, Any],
+    expected: Findings,
     limits: Limits,
-) -> dict[str, Any]:
+) -> Findings:
     """Check squares of blocks in workers, and join them here."""
     assert limits.cluster is not None
     plan = plan_workers(cells, checker.weight, limits.cluster, limits)
@@ -355,9 +356,7 @@ def _joins(side: int, weight: Weight) -> int:
     return 24 * side * (3 * weight.key_dtype.itemsize + 96)
 
 
-def _result(
-    checker: ForestChecker, tally: ForestTally, expected: dict[str, Any] | None
-) -> dict[str, Any]:
+def _result(checker: ForestChecker, tally: ForestTally, expected: Findings | None) -> Findings:
     """The findings of all pieces."""
     if tally.missing >= 0:
         raise checker.violation(
@@ -371,10 +370,10 @@ def _verify(
     cells: Blocks,
     edges: Blocks,
     checker: ForestChecker,
-    expected: dict[str, Any] | None,
+    expected: Findings | None,
     pool: tuple[int, int],
     progress: Progress,
-) -> dict[str, Any]:
+) -> Findings:
     """Stream all blocks through `checker`; `pool` is the number of workers and of buffers."""
     blocks = cells.blocks
     side = min(blocks.block, blocks.rows), min(blocks.block, blocks.cols)

@@ -23,6 +23,7 @@ from ...engine.machine import COMPILED_BASELINE, CUDA_BASELINE, MB
 from ...engine.plan import format_size
 from ...engine.schedule import stream
 from ...errors import PlanError, VerificationError
+from ...facts import Settings
 from ...grid import Block, BlockGrid, RegionGrid, Window, ceil_div
 from ...progress import Progress
 from ..weights import WEIGHTS, valid_cells, weights_of
@@ -49,7 +50,7 @@ class Found(NamedTuple):
     exact: int | float
 
 
-def variants() -> list[dict[str, Any]]:
+def variants() -> list[Settings]:
     """Return macros that cover every type, every weight and both widths."""
     return [
         macros(np.dtype(dtype), name, narrow)
@@ -58,7 +59,7 @@ def variants() -> list[dict[str, Any]]:
     ]
 
 
-def macros(dtype: np.dtype, weight: str, narrow: bool) -> dict[str, Any]:
+def macros(dtype: np.dtype, weight: str, narrow: bool) -> Settings:
     """Return the macros of ``cuda/kernels/verify.cu``."""
     return {
         "CELL": CELL_TYPES[dtype.name],

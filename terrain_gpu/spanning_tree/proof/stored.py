@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import StoreError
+from ...facts import Findings
 from ...store import Layer, TileStore
 from ..weights import WEIGHTS
 from .forest import verify_forest
 
 
-def verify_stored_forest(store: TileStore, layer: Layer, **options: Any) -> dict[str, Any]:
+def verify_stored_forest(store: TileStore, layer: Layer, **options: Any) -> Findings:
     """Check that a layer is the spanning forest that it says.
 
     Parameters

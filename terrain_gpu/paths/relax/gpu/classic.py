@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....cuda.device import module
+from ....facts import Settings
 from ....grid import Window, ceil_div, clip
 from ....primitives.tournament import NOBODY, challenge, first, leave, new_tree
 from ...cost.edges import infinity_of
@@ -121,7 +122,7 @@ class _PieceField:
             raise Overflow
 
 
-def macros(of_paths: dict[str, Any]) -> dict[str, Any]:
+def macros(of_paths: Settings) -> Settings:
     """Macros of kernels/classic.cu, from those of kernels/paths.cu."""
     return {name: v for name, v in of_paths.items() if name not in ("WARPS", "TILE_BYTES")}
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ....cells import fits
+from ....facts import Settings
 from ....grid import ceil_div
 from ...cost.continuous import Continuous
 from ...cost.formula.presets import PRESETS
@@ -46,7 +47,7 @@ def variant(
     distance: np.dtype,
     options: Options,
     shared: int,
-) -> dict[str, Any]:
+) -> Settings:
     """Macros of kernels/paths.cu.
 
     Parameters
@@ -72,11 +73,11 @@ def step_macros(
     friction: np.dtype | None,
     distance: np.dtype,
     options: Options,
-) -> dict[str, Any]:
+) -> Settings:
     """Macros that define the cost of a step; parameters as for `variant`."""
     model = model_of(cost)
     diagonal, corners, reverse = options
-    more: dict[str, Any] = {}
+    more: Settings = {}
     if isinstance(cost, Formula):
         more |= {"FORMULA_STEPS": in_c(cost)} | ({"SIGNED": 1} if cost.signed else {})
     if isinstance(options, Continuous):
@@ -97,7 +98,7 @@ def step_macros(
 
 
 def _tile_bytes(
-    macros: dict[str, Any], cell: np.dtype, friction: np.dtype | None, distance: np.dtype, halo: int
+    macros: Settings, cell: np.dtype, friction: np.dtype | None, distance: np.dtype, halo: int
 ) -> int:
     """Size of the struct Tile in kernels/paths.cu, in bytes."""
     ring = SIDE + 2 * halo
@@ -113,7 +114,7 @@ def _tile_bytes(
     return ctypes.sizeof(type("Tile", (ctypes.Structure,), {"_fields_": layout}))
 
 
-def variants() -> list[tuple[str, dict[str, Any]]]:
+def variants() -> list[tuple[str, Settings]]:
     """Modules and macros that together cover every line of the kernels, for compile tests."""
     shared = 64 * 1024  # as on the oldest devices
     f32, f64 = np.dtype(np.float32), np.dtype(np.float64)
@@ -163,7 +164,7 @@ def variants() -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-def _for_knights(shared: int) -> list[tuple[str, dict[str, Any]]]:
+def _for_knights(shared: int) -> list[tuple[str, Settings]]:
     f32, f64 = np.dtype(np.float32), np.dtype(np.float64)
     ways = [Knights(True, True, False), Knights(True, False, True)]
     found = []
@@ -177,14 +178,14 @@ def _for_knights(shared: int) -> list[tuple[str, dict[str, Any]]]:
     return [*found, ("paths", variant(formula, f32, f32, f64, ways[1], shared))]
 
 
-def fields_macros(model: str, cell: np.dtype, distance: np.dtype, halo: int = 1) -> dict[str, Any]:
+def fields_macros(model: str, cell: np.dtype, distance: np.dtype, halo: int = 1) -> Settings:
     """Macros of kernels/fields.cu."""
     model = model if model in ("MINIMAX", "HOPS") else "ABSDIFF"  # the others start alike
     names = {"CELL": _NAMES[cell.name], "DISTANCE": _DISTANCES[distance.name]}
     return {"MODEL": model, "SCALED": 0, "KNIGHTS": halo - 1, **names}
 
 
-def reading_macros(raw: np.dtype, cell: np.dtype, distance: np.dtype) -> dict[str, Any]:
+def reading_macros(raw: np.dtype, cell: np.dtype, distance: np.dtype) -> Settings:
     names = {"RAW": _NAMES[raw.name], "CELL": _NAMES[cell.name]}
     return {**names, "DISTANCE": _DISTANCES[distance.name], "SCALED": 0}
 

@@ -19,6 +19,7 @@ from ....engine.proof import (
     wrong_totals,
 )
 from ....errors import InputError, VerificationError
+from ....facts import Findings
 from ....grid import Block, BlockGrid
 from ....plurals import counted
 from ....store import Layer, TileStore
@@ -34,9 +35,9 @@ def verify_labels(
     sources: Mapping[str, Any],
     labels: Any,
     connectivity: int,
-    expected: Mapping[str, Any],
+    expected: Findings,
     limits: Limits,
-) -> dict[str, Any]:
+) -> Findings:
     """Check the label of every cell.
 
     Parameters
@@ -115,7 +116,7 @@ def plan_labels(
     return plan_proof(blocks, reads, limits, worker=worker, held=held), reads
 
 
-def verify_stored_labels(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+def verify_stored_labels(store: TileStore, layer: Layer, limits: Limits) -> Findings:
     """Check a layer with `verify_labels` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     where, inputs = recorded.get("where", str), recorded.inputs()
