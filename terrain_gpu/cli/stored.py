@@ -95,6 +95,6 @@ def _data(store: TileStore, name: str, **how: Any) -> tuple[Findings, str]:
     )
 
 
-def _tiles(layer: Layer, at: tuple[int, int], _: Any) -> int:
+def _tiles(layer: Layer, at: tuple[int, int], _: object) -> int:
     """Check the tiles of a block; return their number."""
     return layer.check_block(*at)

@@ -32,7 +32,7 @@ class ArrayLayer:
         data: np.ndarray,
         blocks: BlockGrid,
         grid: GridSpec,
-        nodata: Any = None,
+        nodata: float | int | None = None,
         name: str = "elevation",
     ) -> None:
         dtype = layer_dtype(data.dtype)

@@ -28,6 +28,7 @@ from ..errors import ClusterError, PlanError
 from ..facts import Settings
 from ..grid import Block
 from ..plurals import counted
+from ..store import LayerWriter
 from ..store.objects import ObjectPath, is_url
 from ..store.scratch import scratch_folder
 from ..store.swap import lent_folder, withdraw
@@ -257,7 +258,7 @@ class Cluster:
             yield LentToWorkers(self, packed, writers)
 
     @contextmanager
-    def _lent(self, run: Run, phase: Phase, writers: list[Any]) -> Iterator[bytes]:
+    def _lent(self, run: Run, phase: Phase, writers: list[LayerWriter]) -> Iterator[bytes]:
         """Yield a pickled job whose writers use a temporary folder, deleted with the job."""
         if not writers:
             yield pickle.dumps(Job(run.operation, phase, run.folder, [], run.plan, self._run_id))
@@ -488,7 +489,7 @@ class Tasks:
         self.unsent[worker].append((count, sent))
         self.of_worker[worker] += 1
 
-    def shared(self, tasks: int) -> Any:
+    def shared(self, tasks: int) -> bytes:
         """Return the data shared by all tasks: pickled or, if large, the future of a task.
 
         Workers fetch the result of that task once. If it is lost with a worker, Dask repeats the
@@ -587,7 +588,7 @@ class Tasks:
             query(client, lambda: client.cancel(futures, asynchronous=True, force=True))
 
 
-def _record(writers: list[Any], lines: list[list[bytes]]) -> None:
+def _record(writers: list[LayerWriter], lines: list[list[bytes]]) -> None:
     for writer, records in zip(writers, lines, strict=False):
         for line in records:
             writer.record(line)

@@ -8,11 +8,14 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..arguments import memory, whole
+
+if TYPE_CHECKING:
+    from ..cuda.backend import Gpu
 
 MB = 10**6
 LEAST_LIMIT = 512 * MB
@@ -109,7 +112,7 @@ class Machine:
         """Return the machine that remains if this number of bytes is in use."""
         return replace(self, memory_limit=self.memory_limit - taken)
 
-    def on(self, gpu: Any) -> Machine:
+    def on(self, gpu: Gpu | None) -> Machine:
         """Return the same machine with this GPU, or with the CPU only if None."""
         return replace(self, gpu=gpu)
 

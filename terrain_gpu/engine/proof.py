@@ -308,7 +308,7 @@ def wrong(layer: HasPath, fault: str, check: str, row: int, col: int) -> NoRetur
     )
 
 
-def wrong_totals(layer: HasPath, unit: str, total: float, recorded: Any) -> None:
+def wrong_totals(layer: HasPath, unit: str, total: float, recorded: object) -> None:
     """Raise `VerificationError` unless a total equals the recorded one."""
     if total != recorded:
         raise VerificationError(

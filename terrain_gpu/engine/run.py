@@ -32,6 +32,7 @@ from .proof import Limits
 from .schedule import pass_on, stream
 
 if TYPE_CHECKING:
+    from ..cuda.backend import Gpu
     from .cluster import Cluster
 
 log = logging.getLogger(__name__)
@@ -576,7 +577,7 @@ def run_in_memory(
 def execute(begun: Run, place: Location, plan_on: Callable[[Any], StreamPlan]) -> Findings:
     """Run all phases; if the GPU runs out of memory, run them again on the CPU."""
 
-    def step(gpu: Any) -> Findings:
+    def step(gpu: Gpu | None) -> Findings:
         begun.gpu, begun.held, begun.plan = gpu, place.held, plan_on(gpu)
         if begun.ledger is not None:
             begun.ledger.rewind()
@@ -627,7 +628,7 @@ def _planner(
     """Return a function that plans for a GPU or the CPU (or a cluster's processes), cached."""
 
     @cache
-    def plan_on(gpu: Any) -> StreamPlan:
+    def plan_on(gpu: Gpu | None) -> StreamPlan:
         available = machine.beside(place.held).on(gpu)
         plan = operation.plan(available) if cluster is None else cluster.plan(operation, available)
         for line in plan.describe().splitlines():

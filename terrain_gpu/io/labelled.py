@@ -89,7 +89,7 @@ class WorkingStore:
     def __deepcopy__(self, memo: Any) -> WorkingStore:
         return self
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _working, (self.path,)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from types import ModuleType
+from typing import TypeVar
 
 import numpy as np
 
+from ..cuda.arrays import Array
 from ..cuda.backend import Gpu, Placement, choose
 from ..cuda.device import gpu_memory_errors
 from ..engine.machine import NO_LIMIT
@@ -14,14 +16,20 @@ from ..errors import InputError
 
 Result = TypeVar("Result")
 
+Move = Callable[[Array], Array]
+"""Brings an array to a device."""
 
-def on_gpu(array: Any) -> bool:
+
+def on_gpu(array: Array) -> bool:
     """Return whether this is an array on a GPU."""
     return hasattr(array, "__cuda_array_interface__")
 
 
 def placed(
-    backend: str, device: int, arrays: tuple[Any, ...], work: Callable[[Any, Any, Any], Result]
+    backend: str,
+    device: int,
+    arrays: tuple[Array, ...],
+    work: Callable[[ModuleType, Move, Move], Result],
 ) -> Result:
     """Work on arrays on the device of the backend, or on their own GPU.
 
@@ -55,7 +63,7 @@ def placed(
     return Placement(gpu).run(run)
 
 
-def integers(name: str, array: Any) -> Any:
+def integers(name: str, array: Array) -> Array:
     """Check for a one-dimensional array of integers; return it as contiguous int32 or int64."""
     if array.ndim != 1:
         raise InputError(f"{name} has shape {array.shape}; one dimension is needed")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 
 from ..arguments import Backend, Connectivity, array, checked, text, whole
+from ..cuda.arrays import Array
 from ..errors import InputError
-from .arrays import on_gpu, placed
+from .arrays import Move, on_gpu, placed
 from .edge_components import INNER, edge_components
 from .grid_components import grid_components
 from .lists_cpu import each
@@ -19,13 +20,13 @@ METHODS = ("auto", *INNER, *STAGES, "hybrid")
 
 @checked(edges=array, n=lambda name, value: whole(name, value, 0, 2**40), method=text)
 def connected_components(
-    edges: Any,
+    edges: Array,
     n: int | None = None,
     method: str = "auto",
     connectivity: Connectivity = 8,
     backend: Backend = "auto",
     device: int = 0,
-) -> Any:
+) -> Array:
     """Label the connected components of a graph, or of a mask of grid cells.
 
     The label of a component is its least vertex, so all methods and backends agree exactly.
@@ -113,7 +114,7 @@ def connected_components(
     method = "rem" if method == "auto" else method
     diagonal = connectivity == 8
 
-    def work(xp: Any, take: Any, give: Any) -> Any:
+    def work(xp: ModuleType, take: Move, give: Move) -> Array:
         local = take(array)
         if xp is np:
             of_edges, of_mask = edge_components, grid_components
@@ -133,14 +134,14 @@ def connected_components(
     return placed(backend, device, (array,), work)
 
 
-def _check_mask(mask: Any, n: int | None) -> None:
+def _check_mask(mask: Array, n: int | None) -> None:
     if mask.ndim != 2:
         raise InputError(f"a mask of shape {mask.shape} is not usable; give rows and columns")
     if n is not None:
         raise InputError(f"n {n} is for edges only; leave it out for a mask")
 
 
-def count_vertices(edges: Any, n: int | None) -> int:
+def count_vertices(edges: Array, n: int | None) -> int:
     """Return `n`, by default the least possible; raise `InputError` if an end is out of range."""
     low, high = _range(edges) if len(edges) else (0, -1)
     if n is None:
@@ -155,7 +156,7 @@ def count_vertices(edges: Any, n: int | None) -> int:
     return int(n)
 
 
-def _range(edges: Any) -> tuple[int, int]:
+def _range(edges: Array) -> tuple[int, int]:
     """Return the least and the greatest end; the CPU's threads share the edges."""
 
     def of_part(begin: int, end: int) -> tuple[int, int]:
@@ -165,7 +166,7 @@ def _range(edges: Any) -> tuple[int, int]:
     return min(low for low, _ in parts), max(high for _, high in parts)
 
 
-def mask_edges(xp: Any, mask: Any, diagonal: bool) -> Any:
+def mask_edges(xp: ModuleType, mask: Array, diagonal: bool) -> Array:
     """Return the edges between neighbours in a mask, (m, 2) int64; `xp` is numpy or CuPy."""
     cells = xp.arange(mask.size, dtype=np.int64).reshape(mask.shape)
     sides = [(np.s_[:, :-1], np.s_[:, 1:]), (np.s_[:-1], np.s_[1:])]

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
 
 import numpy as np
 
+from ..cuda.arrays import DeviceArray, DeviceModule
 from ..cuda.device import module
 from ..engine.machine import available_threads
 from ..facts import Settings
@@ -36,7 +36,7 @@ def macros(edge: np.dtype, label: np.dtype) -> Settings:
     return {"EDGE": TYPES[edge.name], "LABEL": TYPES[label.name]}
 
 
-def launch(name: str, kernels: Any, count: int, *arguments: Any) -> None:
+def launch(name: str, kernels: DeviceModule, count: int, *arguments: object) -> None:
     """Launch a kernel with about one thread per item; Python ints are passed as int64."""
     import cupy
 
@@ -48,7 +48,7 @@ def launch(name: str, kernels: Any, count: int, *arguments: Any) -> None:
     kernels.get_function(name)((blocks,), (THREADS,), converted)
 
 
-def grid_components(mask: Any, diagonal: bool) -> Any:
+def grid_components(mask: DeviceArray, diagonal: bool) -> DeviceArray:
     """Return the least cell of each cell's component, int64, -1 outside the mask.
 
     Union-find over cells, starting with runs of at most 32 cells.
@@ -67,7 +67,7 @@ def grid_components(mask: Any, diagonal: bool) -> Any:
     return labels
 
 
-def edge_components(edges: Any, n: int, method: str) -> Any:
+def edge_components(edges: DeviceArray, n: int, method: str) -> DeviceArray:
     """Return the least vertex of each vertex's component, int64.
 
     `edges` are (m, 2), int32 or int64, with ends in range.
@@ -99,28 +99,28 @@ def edge_components(edges: Any, n: int, method: str) -> Any:
 class _Parents:
     """Parents of vertices, and launches of kernels on them and on edges of either type."""
 
-    def __init__(self, parent: Any) -> None:
+    def __init__(self, parent: DeviceArray) -> None:
         import cupy
 
         self.parent = parent
         self.n = len(parent)
         self.flag = cupy.zeros(1, np.int32)
 
-    def _kernels(self, edge: np.dtype) -> Any:
+    def _kernels(self, edge: np.dtype) -> DeviceModule:
         return module("components", macros(edge, self.parent.dtype))
 
-    def launch(self, name: str, count: int, *arguments: Any) -> None:
+    def launch(self, name: str, count: int, *arguments: object) -> None:
         """Launch a kernel that does not read edges."""
         launch(name, self._kernels(self.parent.dtype), count, *arguments)
 
-    def over(self, name: str, edges: Any, *arguments: Any) -> None:
+    def over(self, name: str, edges: DeviceArray, *arguments: object) -> None:
         """Launch a kernel over edges."""
         launch(name, self._kernels(edges.dtype), len(edges), edges, len(edges), *arguments)
 
     def shortcut(self) -> None:
         self.launch("shortcut", self.n, self.n, self.parent)
 
-    def update(self, edges: Any, step: int, first: int, stop: int) -> Any:
+    def update(self, edges: DeviceArray, step: int, first: int, stop: int) -> DeviceArray:
         """Return edges `first` to `stop` of the permutation by `step`, between roots, no loops."""
         import cupy
 
@@ -133,13 +133,13 @@ class _Parents:
 # -- methods: they return their number of rounds ---------------------------------------------------
 
 
-def _rem(forest: _Parents, edges: Any) -> int:
+def _rem(forest: _Parents, edges: DeviceArray) -> int:
     forest.over("rem", edges, 0, forest.parent)
     forest.shortcut()
     return 1
 
 
-def _graft_and_shortcut(forest: _Parents, edges: Any) -> int:
+def _graft_and_shortcut(forest: _Parents, edges: DeviceArray) -> int:
     rounds, again = 0, True
     while again:
         forest.flag.fill(0)
@@ -150,7 +150,7 @@ def _graft_and_shortcut(forest: _Parents, edges: Any) -> int:
     return rounds
 
 
-def _graft_and_update(forest: _Parents, edges: Any, both_ways: bool = False) -> int:
+def _graft_and_update(forest: _Parents, edges: DeviceArray, both_ways: bool = False) -> int:
     rounds = 0
     while len(edges):
         up = np.int32(both_ways and rounds % 2 == 0)
@@ -161,7 +161,7 @@ def _graft_and_update(forest: _Parents, edges: Any, both_ways: bool = False) -> 
     return rounds
 
 
-def _shiloach_vishkin(forest: _Parents, edges: Any, relabel: bool = False) -> int:
+def _shiloach_vishkin(forest: _Parents, edges: DeviceArray, relabel: bool = False) -> int:
     import cupy
 
     n, before, flag = forest.n, forest.parent, forest.flag
@@ -182,7 +182,7 @@ def _shiloach_vishkin(forest: _Parents, edges: Any, relabel: bool = False) -> in
     return int(turn)
 
 
-def _hybrid(forest: _Parents, edges: Any) -> None:
+def _hybrid(forest: _Parents, edges: DeviceArray) -> None:
     """Solve the first vertices on the CPU's cores and the others on the GPU, concurrently."""
     import cupy
 
@@ -211,7 +211,7 @@ def _hybrid(forest: _Parents, edges: Any) -> None:
     _rem(forest, _one_for_each_pair(forest, cross))
 
 
-def _split(forest: _Parents, edges: Any, low: int) -> tuple[int, Any, Any]:
+def _split(forest: _Parents, edges: DeviceArray, low: int) -> tuple[int, DeviceArray, DeviceArray]:
     """Return the vertices per core, the edges inside the cores' parts, and those between parts."""
     import cupy
 
@@ -224,7 +224,7 @@ def _split(forest: _Parents, edges: Any, low: int) -> tuple[int, Any, Any]:
     return width, inner, cross
 
 
-def _one_for_each_pair(forest: _Parents, cross: Any) -> Any:
+def _one_for_each_pair(forest: _Parents, cross: DeviceArray) -> DeviceArray:
     """Return the edges between roots, without loops and repetitions."""
     import cupy
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 
 from ..arguments import Backend, PathReduction, RankMethod, array, checked, word, wrong
+from ..cuda.arrays import Array
 from ..errors import InputError
-from .arrays import integers, placed
+from .arrays import Move, integers, placed
 from .euler import EulerTour
 from .lists import rank
 
@@ -30,13 +31,13 @@ class Contraction:
         int64, (paths,): sum or maximum of the weights of a path's edges.
     """
 
-    vertices: Any
-    offsets: Any
-    path_vertices: Any
-    weights: Any
+    vertices: Array
+    offsets: Array
+    path_vertices: Array
+    weights: Array
 
 
-def _tour(name: str, value: Any) -> EulerTour:
+def _tour(name: str, value: Array) -> EulerTour:
     if not isinstance(value, EulerTour):
         raise wrong(name, value, "what euler_tour returns")
     return EulerTour(**{field: array(f"{name}.{field}", a) for field, a in vars(value).items()})
@@ -45,8 +46,8 @@ def _tour(name: str, value: Any) -> EulerTour:
 @checked(tour=_tour, keep=array, weights=array, method=word(RankMethod), reduce=word(PathReduction))
 def contract_tree(
     tour: EulerTour,
-    keep: Any,
-    weights: Any = None,
+    keep: Array,
+    weights: Array = None,
     *,
     reduce: PathReduction = "sum",
     method: RankMethod = "auto",
@@ -92,7 +93,7 @@ def contract_tree(
         when the shape or type of `keep` or `weights` does not match the tour.
     """
 
-    def work(xp: Any, take: Any, give: Any) -> Contraction:
+    def work(xp: ModuleType, take: Move, give: Move) -> Contraction:
         parent, preorder, size = (take(a) for a in (tour.parent, tour.preorder, tour.size))
         kept, count = take(keep), len(parent)
         if kept.shape != (count,) or kept.dtype != bool:
@@ -111,15 +112,15 @@ def contract_tree(
 
 
 def contract(
-    xp: Any,
-    parent: Any,
-    preorder: Any,
-    size: Any,
-    keep: Any,
-    weights: Any,
+    xp: ModuleType,
+    parent: Array,
+    preorder: Array,
+    size: Array,
+    keep: Array,
+    weights: Array,
     reduce: str,
     method: str = "auto",
-) -> tuple[Any, Any, Any, Any]:
+) -> tuple[Array, Array, Array, Array]:
     """Return the arrays of a `Contraction`, see `contract_tree`; `xp` is numpy or cupy."""
     count = len(parent)
     edges, lower, upper = _living(xp, parent, preorder, size, keep)
@@ -158,7 +159,9 @@ def contract(
     return vertices, offsets, path_vertices, reduced
 
 
-def _living(xp: Any, parent: Any, preorder: Any, size: Any, keep: Any) -> tuple[Any, Any, Any]:
+def _living(
+    xp: ModuleType, parent: Array, preorder: Array, size: Array, keep: Array
+) -> tuple[Array, Array, Array]:
     """Return the edges with kept vertices on both sides, by their child, and their ends.
 
     The upper end is the one nearer to the tree's first kept vertex in preorder.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 
 from ..arguments import Backend, RankMethod, array, checked, whole, word
+from ..cuda.arrays import Array
 from ..errors import InputError
-from .arrays import integers, placed
+from .arrays import Move, integers, placed
 from .lists import rank
 from .lists_cpu import NotLists
 
@@ -32,17 +33,17 @@ class EulerTour:
         the preorder numbers from ``preorder`` up to, but not including, ``preorder + size``.
     """
 
-    parent: Any
-    depth: Any
-    preorder: Any
-    size: Any
+    parent: Array
+    depth: Array
+    preorder: Array
+    size: Array
 
 
 @checked(parent=array, edges=array, root=whole, method=word(RankMethod))
 def euler_tour(
-    parent: Any = None,
+    parent: Array = None,
     *,
-    edges: Any = None,
+    edges: Array = None,
     root: int = 0,
     method: RankMethod = "auto",
     backend: Backend = "auto",
@@ -85,7 +86,7 @@ def euler_tour(
     if (parent is None) == (edges is None):
         raise InputError("give either parent or edges, and not both")
 
-    def work(xp: Any, take: Any, give: Any) -> EulerTour:
+    def work(xp: ModuleType, take: Move, give: Move) -> EulerTour:
         above = parent if edges is None else root_tree(xp, take(edges), root, method)
         tour = tour_of(xp, integers("parent", take(above)), method)
         return EulerTour(*(give(array) for array in tour))
@@ -93,7 +94,9 @@ def euler_tour(
     return placed(backend, device, (parent, edges), work)
 
 
-def tour_of(xp: Any, parent: Any, method: str = "auto") -> tuple[Any, Any, Any, Any]:
+def tour_of(
+    xp: ModuleType, parent: Array, method: str = "auto"
+) -> tuple[Array, Array, Array, Array]:
     """Return parent, depth, preorder and size, see `euler_tour`; `xp` is numpy or cupy."""
     count = len(parent)
     if not count:
@@ -111,7 +114,7 @@ def tour_of(xp: Any, parent: Any, method: str = "auto") -> tuple[Any, Any, Any, 
     return parent.astype(np.int64), 2 * begun - down - 2, begun - 1, (up - down + 1) // 2
 
 
-def _check_range(ids: Any, count: int, message: str, remedy: str) -> None:
+def _check_range(ids: Array, count: int, message: str, remedy: str) -> None:
     wrong = (ids < 0) | (ids >= count)
     if wrong.any():
         k = int(wrong.argmax())
@@ -120,7 +123,7 @@ def _check_range(ids: Any, count: int, message: str, remedy: str) -> None:
         )
 
 
-def _steps(xp: Any, parent: Any) -> Any:
+def _steps(xp: ModuleType, parent: Array) -> Array:
     """Return the tour as a list: element v is the step down to v, n + v the step up from v.
 
     Raises
@@ -149,7 +152,7 @@ def _steps(xp: Any, parent: Any) -> Any:
     return steps
 
 
-def _on_cycle(xp: Any, parent: Any) -> int:
+def _on_cycle(xp: ModuleType, parent: Array) -> int:
     """Return a vertex on a cycle: an ancestor of a vertex that does not lead to a root."""
     far = parent
     for _ in range(len(parent).bit_length()):
@@ -157,7 +160,7 @@ def _on_cycle(xp: Any, parent: Any) -> int:
     return int(far[(parent[far] != far).argmax()])
 
 
-def root_tree(xp: Any, edges: Any, root: int, method: str = "auto") -> Any:
+def root_tree(xp: ModuleType, edges: Array, root: int, method: str = "auto") -> Array:
     """Return the parents in the tree of these edges, see `euler_tour`; `xp` is numpy or cupy."""
     if not edges.size:
         edges = edges.reshape(0, 2).astype(np.int64)
@@ -191,7 +194,7 @@ def _no_tree(root: int) -> InputError:
     )
 
 
-def _arcs(xp: Any, sources: Any, root: int) -> Any:
+def _arcs(xp: ModuleType, sources: Array, root: int) -> Array:
     """Return the tour of a tree from `root` as a list of arcs; the second half reverses the first.
 
     The successor of u -> v is the arc after v -> u in the circular order of arcs that leave v.

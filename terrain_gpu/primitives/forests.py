@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from ..arguments import Backend, array, checked, whole
+from ..cuda.arrays import Array
 from ..errors import InputError
-from .arrays import on_gpu, placed
+from .arrays import Move, on_gpu, placed
 from .components import count_vertices
 
 LEAST_GROUP, MOST_GROUP = 1 << 16, 1 << 31
@@ -20,13 +22,13 @@ SAMPLE = 1024
 
 @checked(edges=array, weights=array, n=lambda name, value: whole(name, value, 0, 2**40))
 def spanning_forest(
-    edges: Any,
-    weights: Any,
+    edges: Array,
+    weights: Array,
     n: int | None = None,
     *,
     backend: Backend = "auto",
     device: int = 0,
-) -> Any:
+) -> Array:
     """Find the minimum spanning forest of a graph.
 
     Edges are compared by weight, and edges of equal weight by their index in the list. No two are
@@ -87,7 +89,7 @@ def spanning_forest(
             f"weights have shape {weights.shape}; ({len(edges)},) is needed, one for each edge"
         )
 
-    def work(xp: Any, take: Any, give: Any) -> Any:
+    def work(xp: ModuleType, take: Move, give: Move) -> Array:
         local = take(edges)
         vertices = count_vertices(local, n)
         if local.dtype not in (np.int32, np.int64):
@@ -98,7 +100,7 @@ def spanning_forest(
     return placed(backend, device, (edges, weights), work)
 
 
-def forest_of(xp: Any, edges: Any, keys: Any, n: int) -> Any:
+def forest_of(xp: ModuleType, edges: Array, keys: Array, n: int) -> Array:
     """Return the indices of the forest's edges, see `spanning_forest`; `xp` is numpy or cupy.
 
     `edges` are int32 or int64 with ends in range, `keys` unsigned, of 32 or 64 bits.
@@ -113,7 +115,7 @@ def forest_of(xp: Any, edges: Any, keys: Any, n: int) -> Any:
     return xp.flatnonzero(forest.chosen).astype(np.int64, copy=False)
 
 
-def _keys(xp: Any, weights: Any) -> Any:
+def _keys(xp: ModuleType, weights: Array) -> Array:
     """Return unsigned integers of 32 or 64 bits in the order of the weights."""
     kind, bits = weights.dtype.kind, 8 * max(4, weights.dtype.itemsize)
     values = xp.ascontiguousarray(weights.astype(f"{kind}{bits // 8}", copy=False))
@@ -133,7 +135,7 @@ def _keys(xp: Any, weights: Any) -> Any:
     return (words ^ ((words >> (bits - 1)) | least)).view(f"u{bits // 8}")
 
 
-def _grow(forest: Any, edges: Any, group: int) -> None:
+def _grow(forest: Any, edges: Array, group: int) -> None:
     """Join trees across a list of edges, between trees, of which no lighter edge is left."""
     while len(edges) > group:
         light, edges = forest.split(edges, *_pivot(forest, edges.ids, 0.75 * group / len(edges)))
@@ -142,7 +144,7 @@ def _grow(forest: Any, edges: Any, group: int) -> None:
     forest.join(edges)
 
 
-def _pivot(forest: Any, ids: Any, share: float) -> tuple[np.unsignedinteger, np.integer]:
+def _pivot(forest: Any, ids: Array, share: float) -> tuple[np.unsignedinteger, np.integer]:
     """Return key and id of an edge: about this share of the list precedes it, and not all."""
     sample = ids[:: max(1, len(ids) // SAMPLE)]
     keys, sample = (forest.to_host(a) for a in (forest.keys[sample], sample))

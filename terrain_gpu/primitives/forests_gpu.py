@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 import numpy as np
 
+from ..cuda.arrays import DeviceArray
 from ..cuda.device import CELL_TYPES, module
 from ..facts import Settings
 from .components_gpu import TYPES, launch
@@ -35,8 +35,8 @@ def index_dtype(m: int) -> np.dtype:
 class GpuEdges:
     """Ends of edges, at the latest roots, and their ids; in any order."""
 
-    pairs: Any
-    ids: Any
+    pairs: DeviceArray
+    ids: DeviceArray
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -54,7 +54,7 @@ class GpuForest:
     GROUP = 2
     """Most edges per vertex in a list that is joined without being split."""
 
-    def __init__(self, edges: Any, keys: Any, n: int) -> None:
+    def __init__(self, edges: DeviceArray, keys: DeviceArray, n: int) -> None:
         import cupy
 
         # Kernels read both ends at once.
@@ -70,16 +70,16 @@ class GpuForest:
         self._kernels = module("forests", macros(edges.dtype, label, keys.dtype, self.index))
         self._launch("finish_round", n, n, self.parent, self.best, self.best_id)
 
-    def to_host(self, array: Any) -> np.ndarray:
+    def to_host(self, array: DeviceArray) -> np.ndarray:
         return array.get()
 
-    def _launch(self, name: str, count: int, *arguments: Any) -> None:
+    def _launch(self, name: str, count: int, *arguments: object) -> None:
         launch(name, self._kernels, count, *arguments)
 
-    def _over(self, name: str, edges: GpuEdges, *arguments: Any) -> None:
+    def _over(self, name: str, edges: GpuEdges, *arguments: object) -> None:
         self._launch(name, len(edges), edges.pairs, edges.ids, len(edges), *arguments)
 
-    def _new_list(self, count: int) -> tuple[Any, Any]:
+    def _new_list(self, count: int) -> tuple[DeviceArray, DeviceArray]:
         import cupy
 
         return cupy.empty((count, 2), self.parent.dtype), cupy.empty(count, self.index)
@@ -93,7 +93,9 @@ class GpuForest:
         size = int(count[0])
         return GpuEdges(pairs[:size], ids[:size])
 
-    def split(self, edges: GpuEdges, key: Any, last: Any) -> tuple[GpuEdges, GpuEdges]:
+    def split(
+        self, edges: GpuEdges, key: DeviceArray, last: DeviceArray
+    ) -> tuple[GpuEdges, GpuEdges]:
         """Split a list after an edge, given by its key and id."""
         import cupy
 
@@ -103,7 +105,7 @@ class GpuForest:
         light = int(counts[0])
         return GpuEdges(pairs[:light], ids[:light]), GpuEdges(pairs[light:], ids[light:])
 
-    def between_trees(self, edges: GpuEdges, best: Any = None) -> GpuEdges:
+    def between_trees(self, edges: GpuEdges, best: DeviceArray = None) -> GpuEdges:
         """Return the edges between different trees; with `best`, find the least of each root."""
         import cupy
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..cuda.arrays import DeviceArray
 from ..cuda.device import module
 from ..facts import Settings
 from . import lists_cpu
@@ -48,14 +49,14 @@ class Level:
         Size of a word.
     """
 
-    words: Any
-    owners: Any
-    marks: Any
+    words: DeviceArray
+    owners: DeviceArray
+    marks: DeviceArray
     count: int
     lists: int
     bits: int
 
-    def launch(self, name: str, size: int, *arguments: Any, threads: int = THREADS) -> None:
+    def launch(self, name: str, size: int, *arguments: object, threads: int = THREADS) -> None:
         """Launch a kernel with one thread per item, or as many threads as fit the device."""
         import cupy
 
@@ -65,7 +66,7 @@ class Level:
         kernel((blocks,), (threads,), arguments)
 
 
-def _new_words(count: int, bits: int) -> Any:
+def _new_words(count: int, bits: int) -> DeviceArray:
     import cupy
 
     kinds = {32: (1, np.uint32), 48: (1, np.uint32), 64: (1, np.uint64), 128: (2, np.int64)}
@@ -73,7 +74,7 @@ def _new_words(count: int, bits: int) -> Any:
     return cupy.empty(width * (count + 1), kind)
 
 
-def _new_marks(count: int) -> Any:
+def _new_marks(count: int) -> DeviceArray:
     import cupy
 
     return cupy.zeros(-(-count // 32), np.uint32)
@@ -83,7 +84,7 @@ def _id_type(bits: int) -> Any:
     return np.int64 if bits == 128 else np.uint32
 
 
-def pack(succ: Any, weights: Any, bits: int) -> Level:
+def pack(succ: DeviceArray, weights: DeviceArray, bits: int) -> Level:
     """Pack successors into words of `bits`; see `lists_cpu.pack`."""
     import cupy
 
@@ -111,7 +112,7 @@ def pack(succ: Any, weights: Any, bits: int) -> Level:
     return level
 
 
-def _pointer(array: Any) -> Any:
+def _pointer(array: DeviceArray) -> Any:
     return np.uint64(0) if array is None else array
 
 
@@ -156,7 +157,7 @@ def _widen(level: Level) -> None:
     level.owners, level.bits = None, 64
 
 
-def jump(level: Level) -> Any:
+def jump(level: Level) -> DeviceArray:
     """RS4, or Wyllie's algorithm: compute ranks by pointer jumping."""
     import cupy
 
@@ -178,7 +179,7 @@ def jump(level: Level) -> Any:
     return ranks
 
 
-def _room(level: Level, words: Any) -> Any:
+def _room(level: Level, words: DeviceArray) -> DeviceArray:
     """Return an array for ranks: in place of 64-bit words, else a new one."""
     import cupy
 
@@ -187,7 +188,7 @@ def _room(level: Level, words: Any) -> Any:
     return cupy.empty(level.count, np.int64)
 
 
-def expand(level: Level, ranks: Any) -> Any:
+def expand(level: Level, ranks: DeviceArray) -> DeviceArray:
     """RS5: compute the ranks of all elements from those of their sublists."""
     out = _room(level, level.words)
     owners = _pointer(level.owners)
@@ -210,12 +211,12 @@ class Batches(lists_cpu.Batches):
         words = -(-count // 64)
         memory = [cupy.cuda.alloc_pinned_memory(8 * words) for _ in range(2)]
         self._hosts = [np.frombuffer(buffer, np.int64, words) for buffer in memory]
-        self._devices: list[Any] = [cupy.empty(words, np.int64) for _ in range(2)]
+        self._devices: list[DeviceArray] = [cupy.empty(words, np.int64) for _ in range(2)]
         self._copies = cupy.cuda.Stream(non_blocking=True)
         self._device = cupy.cuda.Device()
         super().__init__(count, seed)
 
-    def make(self, number: int, words: int) -> Any:
+    def make(self, number: int, words: int) -> DeviceArray:
         """Generate batch `number`, with this many words."""
         host, bits = self._hosts[number % 2][:words], self._devices[number % 2][:words]
         random_words(host, self.seed + number)
@@ -224,7 +225,7 @@ class Batches(lists_cpu.Batches):
             self._copies.synchronize()
         return bits
 
-    def take(self, count: int) -> Any:
+    def take(self, count: int) -> DeviceArray:
         """Return the next batch; the one after it will have `count` bits."""
         import cupy
 
@@ -233,7 +234,9 @@ class Batches(lists_cpu.Batches):
         return super().take(count)
 
 
-def thin(level: Level, batches: Batches, rounds: int) -> tuple[Level, Any, list[Any]]:
+def thin(
+    level: Level, batches: Batches, rounds: int
+) -> tuple[Level, DeviceArray, list[DeviceArray]]:
     """Remove independent elements from the lists; see `lists_cpu.thin`."""
     import cupy
 
@@ -272,7 +275,9 @@ def thin(level: Level, batches: Batches, rounds: int) -> tuple[Level, Any, list[
     return kept, live, gone
 
 
-def insert(level: Level, live: Any, gone: list[Any], ranks: Any) -> Any:
+def insert(
+    level: Level, live: DeviceArray, gone: list[DeviceArray], ranks: DeviceArray
+) -> DeviceArray:
     """Return the ranks of all elements from those of the remaining ones; see `lists_cpu.insert`."""
     import cupy
 

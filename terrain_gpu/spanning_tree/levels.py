@@ -56,7 +56,7 @@ class Solver:
         shape: tuple[int, int],
         block: int,
         weight: Weight,
-        nodata: Any,
+        nodata: float | int | None,
         diagonal: bool,
         method: ModuleType = frozen,
     ) -> None:

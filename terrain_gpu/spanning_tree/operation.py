@@ -316,7 +316,7 @@ class SpanningForest(Operation):
         return DiskSpill(folder, self.kind)
 
     def _join(
-        self, run: Run, solver: Any, regions: BlockGrid, spill: Spill, patches: Patches
+        self, run: Run, solver: Solver, regions: BlockGrid, spill: Spill, patches: Patches
     ) -> Totals:
         """Join all levels; on a cluster, the lower levels run as its tasks."""
         totals, leaf = Totals(), regions.block
@@ -426,7 +426,7 @@ def over_array(
     verify: bool = False,
     compress: str | None = None,
     progress: Progress = silent,
-    **_: Any,  # of stores alone
+    **_: object,  # of stores alone
 ) -> SpanningTree:
     """Compute the spanning forest of an array in memory."""
     refuse_for_arrays(compress)
@@ -483,6 +483,6 @@ class _Spilled(State):
     def finished(self, phase: Phase, at: Block, done: bool) -> bool:
         return done and self._spill.has(*at)
 
-    def add(self, phase: Phase, at: Block, message: Any) -> None:
+    def add(self, phase: Phase, at: Block, message: Solved | None) -> None:
         if message is not None:
             self._spill.save(*at, message)

@@ -13,12 +13,15 @@ import os
 import re
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, OutputError, StoreError
 from ..facts import Settings
 from ..plurals import counted
 from .providers import azure, google, server
+
+if TYPE_CHECKING:
+    from .objects import ObjectPath
 
 SERVER_RETRIES = 6
 """Number of retries of obstore after status 5xx, a lost connection or a time-out."""
@@ -221,7 +224,7 @@ def _sections(files: tuple[str, ...], name: str, *_: int) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def explained(path: Any, done: str, kind: type[StoreError | OutputError]) -> Iterator[None]:
+def explained(path: ObjectPath, done: str, kind: type[StoreError | OutputError]) -> Iterator[None]:
     """Turn errors of obstore in the body into errors that name URL, failure and remedy."""
     try:
         yield

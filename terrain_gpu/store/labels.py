@@ -10,6 +10,8 @@ from ..errors import InputError
 if TYPE_CHECKING:
     import xarray
 
+    from .layer import Layer
+
 CHUNK = 1024
 """Side of the Dask chunks of a layer, in cells."""
 
@@ -51,7 +53,7 @@ class Layered(Described):
         InputError
             when xarray is not installed, or the result has no layer.
         """
-        layers: list[Any] = list(getattr(self, "layers", {}).values())
+        layers: list[Layer] = list(getattr(self, "layers", {}).values())
         if not layers:
             raise InputError("the result was computed from arrays, so it has no layers in a store")
         return import_lazy().to_dataset(layers, chunks, masked=masked)

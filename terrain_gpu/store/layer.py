@@ -113,7 +113,7 @@ class Layer(Described):
         facts = (self.path, self.grid, self.dtype, self.block_size, self.nodata, self.compress)
         return *facts, self.attributes, self.separator
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Layer, self._facts()
 
     def facts_shown(self) -> JsonObject:

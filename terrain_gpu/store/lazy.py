@@ -84,7 +84,7 @@ def to_dataarray(layer: Layer, chunks: int | None, *, masked: bool) -> xarray.Da
     return array
 
 
-def _token(layer: Layer, *options: Any) -> str:
+def _token(layer: Layer, *options: object) -> str:
     """The token in the names of chunks: equal for equal cells."""
     from dask.base import tokenize
 

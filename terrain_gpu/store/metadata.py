@@ -160,7 +160,7 @@ def plain_array(layer: Layer) -> Any:
 @functools.lru_cache(256)
 def _plain_array(
     shape: tuple[int, int],
-    dtype: np.dtype[Any],
+    dtype: np.dtype,
     block_size: int,
     compress: str | None,
     fill: bytes,
@@ -181,7 +181,7 @@ def _plain_array(
     )
 
 
-def _compressor(compress: str | None, dtype: np.dtype[Any]) -> BloscCodec | ZstdCodec | None:
+def _compressor(compress: str | None, dtype: np.dtype) -> BloscCodec | ZstdCodec | None:
     """The codec of tiles, after `bytes`."""
     if compress in (None, "zstd"):
         return ZstdCodec(level=ZSTD_LEVEL) if compress else None
@@ -391,7 +391,7 @@ class TileStore(Described):
             if layer is None or (layer.is_sealed and layer.identity != of[name])
         ]
 
-    def holds(self, name: str, identity: Any) -> bool:
+    def holds(self, name: str, identity: object) -> bool:
         """Whether there is a layer with this name and this `Layer.identity`."""
         layer = self.find(name)
         return layer is not None and layer.identity == identity
@@ -542,6 +542,6 @@ def separator_of(path: Path, metadata: Any) -> str:
     return str(separator)
 
 
-def _word(value: Any) -> Any:
+def _word(value: Any) -> str:
     """A setting of a codec as plain text; before zarr-python 3.2 it is an enumeration."""
     return getattr(value, "value", value)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -211,7 +212,7 @@ class ObjectPath:
     def read(self) -> tuple[bytes, str] | None:
         """Read a small object and its e-tag; None if there is none."""
 
-        def get(o: Any, store: Any) -> tuple[bytes, str]:
+        def get(o: ModuleType, store: Any) -> tuple[bytes, str]:
             response = o.get(store, self.key)
             data = bytes(response.bytes())
             return _whole(data, response.meta["size"]), self._meta(response.meta).tag
@@ -221,7 +222,7 @@ class ObjectPath:
     def tail(self, size: int) -> tuple[bytes, Meta] | None:
         """Read the last `size` bytes, or all if there are fewer; None if there is no object."""
 
-        def get(o: Any, store: Any) -> tuple[bytes, Meta]:
+        def get(o: ModuleType, store: Any) -> tuple[bytes, Meta]:
             part: Any = {"suffix": size}
             end = None
             if self.bucket.startswith("az:"):  # Azure does not support ranges from the end
@@ -239,7 +240,7 @@ class ObjectPath:
     def read_into(self, room: Callable[[int], np.ndarray]) -> np.ndarray | None:
         """Read all bytes into an array that `room` returns for their number; None if missing."""
 
-        def get(o: Any, store: Any) -> np.ndarray:
+        def get(o: ModuleType, store: Any) -> np.ndarray:
             response = o.get(store, self.key)
             return _filled(room(response.meta["size"]), response)
 
@@ -248,7 +249,7 @@ class ObjectPath:
     def read_part(self, buffer: np.ndarray) -> None:
         """Read the first bytes into a buffer, as many as fit."""
 
-        def get(o: Any, store: Any) -> np.ndarray:
+        def get(o: ModuleType, store: Any) -> np.ndarray:
             options = {"range": (0, buffer.size)}
             return _filled(buffer, o.get(store, self.key, options=options))
 
@@ -261,7 +262,7 @@ class ObjectPath:
         def fetch(start: int) -> None:
             end = min(start + _PART, size)
 
-            def get(o: Any, store: Any) -> bool:
+            def get(o: ModuleType, store: Any) -> bool:
                 done = start
                 for piece in o.get(store, self.key, options={"range": (start, end)}).stream(
                     min_chunk_size=_CHUNK
@@ -279,7 +280,7 @@ class ObjectPath:
     def ranges(self, starts: Sequence[int], lengths: Sequence[int]) -> list[np.ndarray]:
         """Read parts of an object; parts that are close together share a request."""
 
-        def get(o: Any, store: Any) -> list[np.ndarray]:
+        def get(o: ModuleType, store: Any) -> list[np.ndarray]:
             parts = o.get_ranges(store, self.key, starts=starts, lengths=lengths)
             return [
                 np.frombuffer(_whole(part, size), np.uint8)
@@ -294,7 +295,7 @@ class ObjectPath:
     def folders(self) -> list[str]:
         """Names of the folders directly below, sorted."""
 
-        def listed(o: Any, store: Any) -> list[str]:
+        def listed(o: ModuleType, store: Any) -> list[str]:
             listing = o.list_with_delimiter(store, self.key or None)
             return sorted(prefix.rpartition("/")[2] for prefix in listing["common_prefixes"])
 
@@ -392,7 +393,7 @@ class ObjectPath:
         It does not hold either if a successful write was retried because its response was lost.
         """
 
-        def put(o: Any, store: Any) -> str | None:
+        def put(o: ModuleType, store: Any) -> str | None:
             try:
                 done = o.put(store, self.key, data, mode=mode, use_multipart=False)
             except (o.exceptions.AlreadyExistsError, o.exceptions.PreconditionError):

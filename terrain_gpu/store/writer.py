@@ -109,7 +109,7 @@ class BlockWriter(Layer):
         self._saves: dict[tuple[int, ...], Any] = {}
         self.lines: list[bytes] = []
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _lent, (*self._facts(), self._shards)
 
     def write_block(self, i: int, j: int, data: np.ndarray) -> int:
@@ -340,7 +340,7 @@ class LayerWriter(BlockWriter):
         for record in self._records(checked=True):
             self.done[record.at] = True
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return WrittenBlocks, self._facts()
 
     def __enter__(self) -> LayerWriter:

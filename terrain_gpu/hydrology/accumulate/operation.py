@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -45,6 +45,9 @@ from ..forest.source import Forest, heights_in, open_drained, open_forest
 from ..forest.tree import contract
 from . import LAYER, TreeAccumulation
 from .proof import plan_passes, verify_drainage
+
+if TYPE_CHECKING:
+    from ...engine.run import Result
 
 
 @dataclass(repr=False)
@@ -200,11 +203,11 @@ class Accumulate(Operation):
     def rule(self) -> SumRule:
         return SumRule(self.grid, self.areas)
 
-    def new_work(self) -> Any:
+    def new_work(self) -> tuple[Work, np.ndarray]:
         work = Work(self.blocks, self.forest.weight)
         return work, np.empty(self.blocks.largest(), np.uint8)
 
-    def result(self, result: Any) -> Any:
+    def result(self, result: Result) -> Accumulation | Result:
         if self.into is None:  # directions alone
             return result
         report, layers, totals = result.report, result.layers, result.found
@@ -227,7 +230,7 @@ class Accumulate(Operation):
         cells: list[np.ndarray],
         out: list[np.ndarray],
         context: Any,
-        work: Any,
+        work: tuple[Work, np.ndarray],
     ) -> SolvedBlock:
         window = self.blocks.window(*at)
         rims, flows = context

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -48,6 +48,7 @@ from ...grid import Block
 from ...grid.neighbours import symmetric
 from ...spanning_tree.weights import Weight
 from ...store import Layer, TileStore
+from ...store.readable import Readable, Typed
 from ...wide import DTYPE as TWO_WORDS
 from ..common.outlets import has_voids, is_low, name_of
 from ..common.proof_gathered import GatheredParts
@@ -71,6 +72,9 @@ from ..common.sums import SumRule
 from ..flow_accumulation.proof import plan_sums, verify_sums
 from ..forest.source import Forest, open_forest
 
+if TYPE_CHECKING:
+    from ..common.proof_voids import _Rim
+
 _NAMES = ("E", "SE", "S", "SW", "W", "NW", "N", "NE")
 _MOST = {"u": np.iinfo(np.uint64).max, "c": np.inf}
 """A key greater than all others, by kind of data type."""
@@ -78,8 +82,8 @@ _MOST = {"u": np.iinfo(np.uint64).max, "c": np.inf}
 
 def verify_drainage(
     forest: Forest,
-    codes: Any,
-    sums: Any | None,
+    codes: Readable,
+    sums: Readable | None,
     outlets: str,
     areas: bool,
     expected: Findings,
@@ -196,7 +200,7 @@ _WAY_BYTES = 11 * 8 * 3
 def plan_passes(
     forest: Forest,
     codes: Any,
-    sums: Any | None,
+    sums: Typed | None,
     limits: Limits,
     *,
     outlets: int = 0,
@@ -234,18 +238,18 @@ class _BlockDrainage(NamedTuple):
     """
 
     forest: Forest
-    codes: Any
+    codes: Readable
     named: str | None
     added: np.ndarray
 
-    def voids(self, at: Block, data: list[np.ndarray]) -> Any:
+    def voids(self, at: Block, data: list[np.ndarray]) -> _Rim | None:
         """Find the voids of a block."""
         absent = is_nodata(data[0], self.forest.cells.nodata)
         return BlockVoids(self.codes.blocks).look(at, absent)
 
     def check(
         self, at: Block, data: list[np.ndarray], voids: BlockVoids | None = None
-    ) -> tuple[Any, ...]:
+    ) -> tuple[int, int, np.ndarray, int, _TreePaths]:
         """Check a block, given the voids around it; return what `_add` takes."""
         heights, forward, codes = data
         r0, _, c0, _ = self.codes.blocks.window(*at)
@@ -348,7 +352,7 @@ class _DrainageChecker:
     def __init__(
         self,
         forest: Forest,
-        codes: Any,
+        codes: Readable,
         outlets: str,
         expected: Findings,
         added: Sequence[int],
@@ -377,7 +381,7 @@ class _DrainageChecker:
         )
         if floods is not None:
 
-            def add(at: Block, rim: Any) -> None:
+            def add(at: Block, rim: _Rim | None) -> None:
                 floods.add(rim)
 
             check_blocks(self._plan, blocks, [Read(forest.cells)], of.voids, add, limits)
@@ -388,7 +392,7 @@ class _DrainageChecker:
             self._check_outlets()
         self._join()
 
-    def _add(self, at: Block, summary: tuple[Any, ...]) -> None:
+    def _add(self, at: Block, summary: tuple[int, int, np.ndarray, int, _TreePaths]) -> None:
         cells, outlets, mouths, reached, paths = summary
         self.cells += cells
         self.reached += reached

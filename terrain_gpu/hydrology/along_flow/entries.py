@@ -7,7 +7,7 @@ rims. Sums are passed downstream along them; values of flow paths are passed ups
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -125,7 +125,7 @@ class Inflows(FlowEntries):
         self._rule, self._counts = rule, np.zeros(3, np.int64)
         self._left: list[tuple[np.ndarray, ...]] = []
 
-    def add(self, phase: Phase, at: Block, message: tuple[Any, ...] | None) -> None:
+    def add(self, phase: Phase, at: Block, message: tuple[np.ndarray, ...] | None) -> None:
         if phase.writes or message is None:
             return
         ids, following, leaving, amounts, *counts = message

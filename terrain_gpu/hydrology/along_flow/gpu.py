@@ -9,10 +9,11 @@ before it, until that cell is the end of the path.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...cuda.arrays import DeviceArray
 from ...cuda.device import CELL_TYPES
 from ...engine.machine import Machine
 from ...engine.plan import StreamPlan
@@ -125,7 +126,7 @@ def raise_levels(operation: PlainFill, run: Run) -> Findings:
     return {}
 
 
-def _read_codes(operation: AlongFlow, raster: ResidentRaster, codes: Any) -> Any:
+def _read_codes(operation: AlongFlow, raster: ResidentRaster, codes: DeviceArray) -> DeviceArray:
     """Replace codes with directions that stop where flow paths end; return the counters."""
     layer = operation.layers[0]
     notes = raster.cupy.zeros(3, np.uint64)
@@ -140,7 +141,7 @@ def _read_codes(operation: AlongFlow, raster: ResidentRaster, codes: Any) -> Any
     return notes
 
 
-def _cycle(operation: AlongFlow, raster: ResidentRaster, cells: Any) -> StoreError:
+def _cycle(operation: AlongFlow, raster: ResidentRaster, cells: DeviceArray) -> StoreError:
     """Return the error for cycles, which names the first of their cells."""
     rows, cols = operation.grid.shape
     positions = map(raster.position, raster.cupy.asnumpy(cells).tolist())

@@ -81,8 +81,8 @@ class AlongFlow(Operation):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        context: Any,
-        work: Any,
+        context: tuple[np.ndarray, ...] | None,
+        work: FlowWork,
     ) -> SolvedBlock:
         codes = self.layers[0]
         block = read_flow(codes, self.grid, self.blocks.window(*at), cells[0], work)

@@ -69,7 +69,11 @@ class BasinLabels(ToolOperation, FlowLabels):
         return block.globally(into), block.globally(exits), labels_of_entries, outlets.sum(axis=1)
 
     def finish(
-        self, block: FlowBlock, cells: list[np.ndarray], context: Any, out: list[np.ndarray]
+        self,
+        block: FlowBlock,
+        cells: list[np.ndarray],
+        context: tuple[np.ndarray, np.ndarray, np.ndarray],
+        out: list[np.ndarray],
     ) -> list[tuple[np.ndarray, np.ndarray]] | None:
         firsts, ids, around = context
         outlets = block.outlets
@@ -139,7 +143,12 @@ class _Numbers(Beyond):
         self._firsts = np.zeros((blocks.rows, blocks.shape[1]), np.int64)
         self.basins = 0
 
-    def add(self, phase: Phase, at: Block, message: Any) -> None:
+    def add(
+        self,
+        phase: Phase,
+        at: Block,
+        message: Any,
+    ) -> None:
         if message is None:
             return
         if phase.writes:

@@ -11,7 +11,6 @@ Labels are right exactly if
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -20,12 +19,13 @@ from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, w
 from ...facts import Findings
 from ...grid import Block, BlockGrid
 from ...store import Layer, TileStore
+from ...store.readable import Readable, Typed
 from ..common.codes import label_dtype, open_directions
 from ..common.proof_kernels import check_labels
 from ..common.proof_paths import PATHS_BYTES, BlockFlow, BlockPaths, FlowPaths, paths_bytes
 
 
-def verify_basins(codes: Any, labels: Any, result: Findings, limits: Limits) -> Findings:
+def verify_basins(codes: Readable, labels: Readable, result: Findings, limits: Limits) -> Findings:
     """Check the label of every cell.
 
     Parameters
@@ -91,7 +91,7 @@ def _look(
 
 
 def _check(
-    paths: BlockPaths, labels: Any, at: Block, data: list[np.ndarray], firsts: np.ndarray
+    paths: BlockPaths, labels: Readable, at: Block, data: list[np.ndarray], firsts: np.ndarray
 ) -> None:
     """Check the labels of a block, given the number of the first outlet of each row."""
     codes, stored = data
@@ -107,7 +107,7 @@ def _check(
         wrong(labels, problem, "label", r0 + row, c0 + col)
 
 
-def plan_basins(codes: Any, labels: Any, limits: Limits) -> list[StreamPlan]:
+def plan_basins(codes: Readable, labels: Typed, limits: Limits) -> list[StreamPlan]:
     """Plan both passes; the layer of labels need not exist yet."""
     blocks = codes.blocks
     held = paths_bytes(blocks) + 4 * 8 * blocks.rows * blocks.shape[1]
@@ -128,5 +128,5 @@ def verify_stored_basins(store: TileStore, layer: Layer, limits: Limits) -> Find
     return verify_basins(codes, layer, recorded.result, limits)
 
 
-def _reads(codes: Any, labels: Any) -> list[list[Read]]:
+def _reads(codes: Readable, labels: Typed) -> list[list[Read]]:
     return [[Read(codes, 1)], [Read(codes, 1), Read(labels, 1)]]

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from .base import BreachState, PitSearch, compile_kernels
 from .kernels import new_search, trace_way
 from .kinds import PIT
 from .pits import BlockFiles
+
+if TYPE_CHECKING:
+    pass
 
 LAYER = "breach_lines"
 """Name of the layer in a GeoPackage."""
@@ -97,7 +100,7 @@ class BreachLines(PitSearch):
     def lengths(self) -> tuple[np.ndarray, float]:
         return whole_lengths(self.grid, step_lengths(self.grid))
 
-    def new_work(self) -> Any:
+    def new_work(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
         return new_search(self.reach), np.empty((2 * self.reach + 1) ** 2, np.uint8)
 
     def execute(self, run: Run) -> Findings:
@@ -120,7 +123,7 @@ class BreachLines(PitSearch):
         cells: list[np.ndarray],
         out: list[np.ndarray],
         context: Any,
-        work: Any,
+        work: tuple[tuple[np.ndarray, ...], np.ndarray],
     ) -> SolvedBlock:
         if phase != _WAYS:
             return super().solve(phase, at, cells, out, context, work)
@@ -164,7 +167,12 @@ class BreachLineState(BreachState):
         self._lines, self._plan, self.length = operation, plan, 0
         self._counts: dict[Block, tuple[np.ndarray, np.ndarray]] = {}
 
-    def add(self, phase: Phase, at: Block, message: Any) -> None:
+    def add(
+        self,
+        phase: Phase,
+        at: Block,
+        message: Any,
+    ) -> None:
         if phase == _WAYS:
             self._counts[at] = message
             return

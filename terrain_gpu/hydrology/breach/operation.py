@@ -28,6 +28,7 @@ from .proof import plan_breach_proof, verify_breach
 
 if TYPE_CHECKING:
     from ...engine.operation import Operation
+    from .pits import BlockFiles
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class BreachedHeights(PitSearch):
     def plan(self, machine: Machine) -> StreamPlan:
         return self._plan(machine)
 
-    def new_work(self) -> Any:
+    def new_work(self) -> tuple[np.ndarray, ...]:
         return new_search(self.reach)
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
@@ -81,14 +82,19 @@ class BreachedHeights(PitSearch):
         cells: list[np.ndarray],
         out: list[np.ndarray],
         context: Any,
-        work: Any,
+        work: tuple[np.ndarray, ...],
     ) -> SolvedBlock:
         if phase.writes:
             return self._breached(at, cells[0], out[0], context, work)
         return super().solve(phase, at, cells, out, context, work)
 
     def _breached(
-        self, at: Block, heights: np.ndarray, out: np.ndarray, context: Any, work: Any
+        self,
+        at: Block,
+        heights: np.ndarray,
+        out: np.ndarray,
+        context: tuple[BlockFiles, np.ndarray],
+        work: tuple[np.ndarray, ...],
     ) -> SolvedBlock:
         ring, rule, r0 = self.halo, self.rule, self.blocks.window(*at)[0]
         kinds = self.kinds(at, heights, context)

@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import product
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from ...facts import Findings
 from ...grid import Block, BlockGrid
 from ...store import Layer, TileStore
 from ...store.files import output_errors
+from ...store.readable import Readable, Typed
 from ...store.scratch import scratch_folder
 from ..common.outlets import BORDER, EDGE, has_voids
 from ..common.proof_void_kernels import spread
@@ -46,12 +47,15 @@ from .kinds import NO_VALUE, OUTLET, PIT, PLAIN
 from .proof_kernels import lower_again
 from .rule import BreachRule
 
+if TYPE_CHECKING:
+    from ..common.proof_voids import _Rim
+
 COUNTS = ("pits", "breached", "lowered")
 
 
 def verify_breach(
-    heights: Any,
-    lowered: Any,
+    heights: Layer,
+    lowered: Readable,
     rule: BreachRule,
     outlets: str,
     recorded: Findings,
@@ -95,7 +99,7 @@ def verify_breach(
 
 
 def plan_breach_proof(
-    heights: Any, lowered: Any, rule: BreachRule, limits: Limits, *, voids: bool
+    heights: Layer, lowered: Typed, rule: BreachRule, limits: Limits, *, voids: bool
 ) -> list[StreamPlan]:
     """Plan the passes; the layer `lowered` need not exist yet."""
     blocks: BlockGrid = heights.blocks
@@ -141,8 +145,8 @@ def ids_of(blocks: BlockGrid, at: Block, cells: np.ndarray) -> np.ndarray:
 class _BlockBreach(NamedTuple):
     """Checks blocks; can be sent to workers."""
 
-    heights: Any
-    lowered: Any
+    heights: Layer
+    lowered: Readable
     rule: BreachRule
 
     @property
@@ -150,7 +154,7 @@ class _BlockBreach(NamedTuple):
         blocks: BlockGrid = self.heights.blocks
         return blocks
 
-    def voids(self, at: Block, data: list[np.ndarray]) -> Any:
+    def voids(self, at: Block, data: list[np.ndarray]) -> _Rim | None:
         """Find the voids of a block."""
         absent = ~self._valid(at, data[0], 1)[1:-1, 1:-1]
         return BlockVoids(self.blocks).look(at, np.ascontiguousarray(absent))
@@ -228,7 +232,12 @@ class _BreachProof:
     """The passes of the proof."""
 
     def __init__(
-        self, heights: Any, lowered: Any, rule: BreachRule, file: IO[bytes], floods: Floods | None
+        self,
+        heights: Layer,
+        lowered: Readable,
+        rule: BreachRule,
+        file: IO[bytes],
+        floods: Floods | None,
     ) -> None:
         self._heights, self._lowered, self._rule = heights, lowered, rule
         self._floods, self._file = floods, file

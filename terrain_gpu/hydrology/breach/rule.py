@@ -62,7 +62,7 @@ class BreachRule:
         """Bytes of work space for a search."""
         return 28 * (2 * self.reach + 1) ** 2
 
-    def units(self, heights: np.ndarray, lowered: np.ndarray) -> np.ndarray:
+    def units(self, heights: Any, lowered: np.ndarray) -> np.ndarray:
         """Return the cuts in cost units, int64."""
         if heights.dtype.kind in "iu":
             scaled = differences(heights, lowered) * self.per_unit

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -89,7 +90,7 @@ class Burned(Operation):
             machine=machine,
         )
 
-    def begin(self, plan: StreamPlan, spill: Any) -> State:
+    def begin(self, plan: StreamPlan, spill: Path) -> State:
         return _CellsLowered(len(self.cells))
 
     def solve(

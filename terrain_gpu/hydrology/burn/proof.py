@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -19,9 +18,10 @@ from ...errors import VerificationError
 from ...facts import Findings
 from ...grid import Block
 from ...store import Layer, TileStore
+from ...store.readable import Readable, Typed
 
 
-def plan_burn_proof(heights: Any, burned: Any, cells: int, limits: Limits) -> StreamPlan:
+def plan_burn_proof(heights: Readable, burned: Typed, cells: int, limits: Limits) -> StreamPlan:
     """Plan the pass for this number of lowered cells; the layer `burned` need not exist yet."""
     size = heights.blocks.largest()
     reads = [Read(heights), Read(burned)]
@@ -30,8 +30,8 @@ def plan_burn_proof(heights: Any, burned: Any, cells: int, limits: Limits) -> St
 
 
 def verify_burn(
-    heights: Any,
-    burned: Any,
+    heights: Readable,
+    burned: Readable,
     depth: float,
     digest: str,
     recorded: Findings,
@@ -89,7 +89,7 @@ def verify_burn(
 
 
 def _check(
-    heights: Any, burned: Any, depth: float, at: Block, data: list[np.ndarray]
+    heights: Readable, burned: Readable, depth: float, at: Block, data: list[np.ndarray]
 ) -> np.ndarray:
     """Check the cells of a block; return the ids of those that are lowered."""
     word = f"u{heights.dtype.itemsize}"

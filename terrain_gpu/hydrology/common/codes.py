@@ -17,6 +17,7 @@ from ...grid.neighbours import BACKLINKS, FLOW_DIRECTIONS
 from ...io.encodings import CODES, to_own_codes, warn_of_encoding
 from ...plurals import counted
 from ...store import Layer, TileStore
+from ...store.readable import Readable
 from .code_values import NOWHERE
 
 log = logging.getLogger(__name__)
@@ -105,7 +106,7 @@ def open_links(store: TileStore, name: str) -> Layer:
     return layer
 
 
-def end_ways(layer: Layer, grid: GridSpec, window: Window, codes: np.ndarray) -> None:
+def end_ways(layer: Readable, grid: GridSpec, window: Window, codes: np.ndarray) -> None:
     """Set codes to `NOWHERE` for nodata cells and outside the raster, in place.
 
     Inland sinks of other programs become outlets; see `to_own_codes`.
@@ -133,7 +134,7 @@ def hops_dtype(grid: BlockGrid) -> np.dtype:
     return np.dtype(np.int32 if grid.rows * grid.cols < 2**32 else np.int64)
 
 
-def no_code(layer: Layer, row: int, col: int, code: int) -> StoreError:
+def no_code(layer: Readable, row: int, col: int, code: int) -> StoreError:
     return StoreError(
         f"{layer.path}: row {row}, column {col}: {code} is not a D8 code ({CODES}); {RECODE}"
     )

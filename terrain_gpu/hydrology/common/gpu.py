@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...cuda.arrays import DeviceArray
 from ...cuda.device import REGION, RESERVED, Staging, free_staging, memory_bound, module
 from ...engine.machine import COMPILED_BASELINE, CUDA_BASELINE, MB, Machine
 from ...engine.plan import StreamPlan, format_size, layer_bytes
@@ -148,12 +149,12 @@ class ResidentRaster:
             yield
             self.cupy.cuda.get_current_stream().synchronize()
 
-    def launch(self, name: str, *arguments: Any) -> None:
+    def launch(self, name: str, *arguments: object) -> None:
         """Launch a kernel over all tiles."""
         kernel = self._kernels.get_function(name)
         kernel((self._grid,), (_THREADS,), (self.region, *arguments))
 
-    def launch_list(self, name: str, count: int, *arguments: Any) -> None:
+    def launch_list(self, name: str, count: int, *arguments: object) -> None:
         """Launch a kernel over a list of this length."""
         kernel = self._kernels.get_function(name)
         most = 8 * self.cupy.cuda.Device().attributes["MultiProcessorCount"]
@@ -170,11 +171,11 @@ class ResidentRaster:
         side = self.blocks.block
         return i * side + row * TILE + inside // TILE, j * side + col * TILE + inside % TILE
 
-    def empty(self, dtype: Any) -> Any:
+    def empty(self, dtype: Any) -> DeviceArray:
         """Allocate a flat array of all cells, in shard order."""
         return self.cupy.empty(self.size, dtype)
 
-    def _part(self, array: Any, at: Block) -> Any:
+    def _part(self, array: DeviceArray, at: Block) -> DeviceArray:
         k = at[0] * self.blocks.shape[1] + at[1]
         return array.reshape(self.blocks.count, self._tiles, TILE, TILE)[k]
 
@@ -205,7 +206,7 @@ class ResidentRaster:
             )
         return arrays
 
-    def write(self, name: str, array: Any) -> None:
+    def write(self, name: str, array: DeviceArray) -> None:
         """Write the blocks of an output that an earlier run did not write."""
         writer, count = self.run.writers[name], self.run.plan.writers
 

@@ -13,6 +13,7 @@ from ...engine.operation import OutputLayer
 from ...facts import Settings
 from ...grid import units
 from ...grid.lengths import step_lengths, whole_lengths
+from ...store.readable import Readable
 from .code_values import NODATA
 from .relative import as_floats, base_of
 
@@ -37,7 +38,7 @@ class AboveRule:
         cell follows from those of others.
     """
 
-    heights: Any
+    heights: Readable
     streams: Any
     threshold: float | None = None
     divided: bool = False

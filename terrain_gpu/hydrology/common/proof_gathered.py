@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Generic, TypeVar
 
 from ...engine.plan import Excess, StreamPlan
-from ...store import Layer
+from ...store.readable import Readable
 
 Part = TypeVar("Part")
 
@@ -24,7 +24,7 @@ class GatheredParts(Generic[Part]):
     """
 
     def __init__(
-        self, plan: StreamPlan, each: int, layer: Layer, items: str, planned: int = 0
+        self, plan: StreamPlan, each: int, layer: Readable, items: str, planned: int = 0
     ) -> None:
         self._each, self._what = each, f"to verify this many {items}"
         self._left, self._excess = planned, Excess.of(plan, layer.path)

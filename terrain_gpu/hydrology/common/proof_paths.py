@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ...engine.plan import StreamPlan
 from ...engine.proof import wrong
 from ...grid import Block, BlockGrid
+from ...store.readable import Readable
 from .code_values import NOWHERE
 from .codes import end_ways, no_code
 from .proof_gathered import GatheredParts
@@ -65,7 +66,7 @@ class BlockPaths(NamedTuple):
         The blocks.
     """
 
-    codes: Any
+    codes: Readable
     blocks: BlockGrid
 
     def within(
@@ -147,7 +148,7 @@ class FlowPaths:
         comes before the one that continues it.
     """
 
-    def __init__(self, codes: Any, blocks: BlockGrid, plan: StreamPlan) -> None:
+    def __init__(self, codes: Readable, blocks: BlockGrid, plan: StreamPlan) -> None:
         self.codes, self.blocks = codes, blocks
         self.of = BlockPaths(codes, blocks)
         self._parts: GatheredParts[BlockFlow] = GatheredParts(

@@ -86,7 +86,7 @@ class BlockVoids(NamedTuple):
             mask[1:-1, 1:-1] = outer[labels].reshape(inner.shape)
         return mask
 
-    def _are_outer(self, ids: np.ndarray) -> Any:
+    def _are_outer(self, ids: np.ndarray) -> np.ndarray:
         if not len(self.ids):
             return np.zeros(len(ids), bool)
         at = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)

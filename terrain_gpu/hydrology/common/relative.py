@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from ...errors import InputError
+from ...store import Layer
 from .weights import extremes, largest_weight
 
 _EXACT = 2**53
@@ -15,7 +15,7 @@ _EXACT = 2**53
 
 
 @lru_cache(maxsize=16)
-def base_of(heights: Any) -> int:
+def base_of(heights: Layer) -> int:
     """Return the number to subtract from the cells of a layer: 0, except for large integers.
 
     Raises
@@ -48,7 +48,7 @@ def restored(levels: np.ndarray, base: int, dtype: np.dtype) -> np.ndarray:
     return cells + dtype.type(base) if base else cells
 
 
-def largest_height(heights: Any) -> float | int:
+def largest_height(heights: Layer) -> float | int:
     """Return the largest absolute value of an elevation as `as_floats` returns it."""
     base = base_of(heights)
     return extremes(heights)[1] - base if base else largest_weight(heights)

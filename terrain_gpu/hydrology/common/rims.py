@@ -67,7 +67,7 @@ class RimLines:
             for side, cells in enumerate((within == 0, last)):
                 lines[side, which[cells], along[cells]] = values[cells]
 
-    def around(self, at: Block, beyond: Any) -> BlockRim:
+    def around(self, at: Block, beyond: bool | float | int) -> BlockRim:
         """Return the ring around a block, corners included; `beyond` is used outside the raster."""
         i, j = at
         r0, r1, c0, c1 = self.blocks.window(*at)

@@ -21,6 +21,7 @@ from ...grid import GridSpec, Window, units
 from ...grid.lengths import cell_areas
 from ...io.fills import FILLS
 from ...plurals import counted
+from ...store import Layer
 from .code_values import NOWHERE
 from .sums import EXACT_BITS, EdgeRule, SumRule
 
@@ -59,7 +60,7 @@ class WeightRule:
         Whether cells divide their flow, so that 1 is too coarse a unit.
     """
 
-    weights: Any
+    weights: Layer
     mean: bool = False
     areas: bool = False
     exclude_self: bool = False
@@ -196,7 +197,7 @@ class ExtremeRule:
         Whether to find the smallest weight; ranks are then in reverse order.
     """
 
-    weights: Any
+    weights: Layer
     smallest: bool
 
     adds: ClassVar = False
@@ -279,7 +280,7 @@ class BelowRule:
         The rule of the sums.
     """
 
-    weights: Any
+    weights: Layer
     sums: SumRule
 
     adds: ClassVar = True
@@ -322,7 +323,7 @@ Rule = SumRule | EdgeRule | WeightRule | ExtremeRule | BelowRule
 
 def rule_of(
     grid: GridSpec,
-    weights: Any,
+    weights: Layer | None,
     statistic: str,
     areas: bool,
     exclude_self: bool,
@@ -373,12 +374,12 @@ def refuse_rule(weights: Any, statistic: str, areas: bool, exclude_self: bool) -
         )
 
 
-def largest_weight(layer: Any) -> float | int:
+def largest_weight(layer: Layer) -> float | int:
     """Return the largest absolute value in a layer."""
     return max(map(abs, extremes(layer)))
 
 
-def extremes(layer: Any) -> tuple[float | int, float | int]:
+def extremes(layer: Layer) -> tuple[float | int, float | int]:
     """Return the smallest and the largest value: as recorded, else from all cells; 0 if none."""
     if layer.is_sealed:
         values = [layer.statistics()[key] for key in ("min", "max")]
@@ -389,7 +390,7 @@ def extremes(layer: Any) -> tuple[float | int, float | int]:
     return min(values), max(values)
 
 
-def named_largest(layer: Any) -> str:
+def named_largest(layer: Layer) -> str:
     """Return words for messages that name a layer and its cell of the largest absolute value."""
     largest = largest_weight(layer)
     for at in layer.blocks.ids():
@@ -405,7 +406,7 @@ def named_largest(layer: Any) -> str:
     return f"{layer.path}: the value {largest}"
 
 
-def with_weight(layer: Any, window: Window, codes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def with_weight(layer: Layer, window: Window, codes: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return the mask of cells that drain and have a weight.
 
     Raises
@@ -432,7 +433,7 @@ def _order(bits: np.ndarray) -> np.ndarray:
     return bits ^ ((bits >> (8 * bits.itemsize - 1)) & ones)
 
 
-def described_sums(grid: GridSpec, weights: Any, statistic: str, areas: bool) -> Findings:
+def described_sums(grid: GridSpec, weights: Layer | None, statistic: str, areas: bool) -> Findings:
     """Return the attributes that give the unit of sums, means or extremes of upstream weights."""
     if statistic in ("max", "min"):
         return units.same_quantity(weights)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -36,6 +36,9 @@ from .block import WORK_BYTES, BlockSets, Known, leave_out_undrained
 from .proof import DepressionRule, plan_depressions_proof, verify_depressions
 from .state import NODE_BYTES, Hierarchy
 from .table import DepressionTotals, Kept
+
+if TYPE_CHECKING:
+    from .block import Branches
 
 
 @dataclass(frozen=True)
@@ -156,8 +159,8 @@ class DepressionLabels(Operation):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        context: Any,
-        work: Any,
+        context: Branches | None,
+        work: Work,
     ) -> SolvedBlock:
         window = self.blocks.window(*at)
         block = read_forest(self.forest, window, cells[0], cells[1], work)

@@ -12,7 +12,7 @@ The proof of the flow directions shows that cells of code 0 are the outlets.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from ...grid import Block, BlockGrid
 from ...grid.lengths import area_units, cell_areas
 from ...report import trim
 from ...store import Layer, TileStore
+from ...store.readable import Readable
 from ..common.code_values import NOWHERE, OUTLET
 from ..common.codes import label_dtype, open_directions
 from ..common.proof_gathered import GatheredParts
@@ -60,8 +61,8 @@ class DepressionRule(NamedTuple):
         Depressions with less are ignored.
     """
 
-    codes: Any
-    heights: Any
+    codes: Readable
+    heights: Readable
     connectivity: int
     depth: float
     area: float
@@ -70,8 +71,8 @@ class DepressionRule(NamedTuple):
 
 def verify_depressions(
     rule: DepressionRule,
-    numbers: Any,
-    conditioned: Any,
+    numbers: Readable | None,
+    conditioned: Readable | None,
     recorded: Findings,
     limits: Limits,
 ) -> Findings:
@@ -181,7 +182,11 @@ class _Checker:
     """The passes of the proof."""
 
     def __init__(
-        self, rule: DepressionRule, numbers: Any, conditioned: Any, plan: StreamPlan
+        self,
+        rule: DepressionRule,
+        numbers: Readable | None,
+        conditioned: Readable | None,
+        plan: StreamPlan,
     ) -> None:
         self._rule, self._plan = rule, plan
         self._numbers, self._conditioned = numbers, conditioned
@@ -438,7 +443,9 @@ class _Checker:
             right[raised] = restored(levels[raised], self._base, right.dtype)
             self._same(at, self._conditioned, next(stored), right, "height")
 
-    def _same(self, at: Block, layer: Any, cells: np.ndarray, right: np.ndarray, kind: str) -> None:
+    def _same(
+        self, at: Block, layer: Readable, cells: np.ndarray, right: np.ndarray, kind: str
+    ) -> None:
         right = right.astype(cells.dtype).reshape(cells.shape)
         bits = f"u{right.itemsize}"
         for row, col in np.argwhere(right.view(bits) != cells.view(bits))[:1].tolist():

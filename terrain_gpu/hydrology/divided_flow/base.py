@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from ...engine.run import Run
 from ...errors import StoreError
 from ...facts import Findings
 from ...grid import Block, BlockGrid
+from ...store import Layer
 from ...store.spill import Slots
 from ..common.flow_loops import loop_error
 from ..common.rims import BlockRim, RimLines
@@ -143,7 +144,7 @@ class DividedFlow(Operation):
         cells = self._read_rings(at, self.layers[: self.held])
         return Flow.of(self.hold(cells), self.kept)
 
-    def _read_rings(self, at: Block, layers: list[Any]) -> list[np.ndarray]:
+    def _read_rings(self, at: Block, layers: list[Layer]) -> list[np.ndarray]:
         window = self.blocks.window(*at)
         return [layer.read_ring(window, halo=RINGS) for layer in layers]
 
@@ -207,8 +208,8 @@ class DividedFlow(Operation):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        context: Any,
-        work: Any,
+        context: BlockRim,
+        work: DivisionWork,
     ) -> SolvedBlock:
         unheld = cells[self.held :]
         flow = Flow.of(self.hold(cells[: self.held]), self.kept, work.kept)

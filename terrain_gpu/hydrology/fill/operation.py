@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -85,7 +84,11 @@ class PlainFill(AlongFlow):
         return block.globally(into), block.globally(exits), levels.ravel()[into]
 
     def finish(
-        self, block: FlowBlock, cells: list[np.ndarray], context: Any, out: list[np.ndarray]
+        self,
+        block: FlowBlock,
+        cells: list[np.ndarray],
+        context: tuple[np.ndarray, np.ndarray],
+        out: list[np.ndarray],
     ) -> None:
         levels, (ids, around) = cells[0], context
         levels.ravel()[block.locally(ids)] = around

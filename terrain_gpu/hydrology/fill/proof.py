@@ -30,6 +30,7 @@ from ...facts import Findings
 from ...grid import Block, BlockGrid
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...store import Layer, TileStore
+from ...store.readable import Readable, Typed
 from ..common.code_values import NOWHERE, OUTLET
 from ..common.codes import end_ways, open_directions
 from ..common.proof_kernels import check_levels
@@ -47,7 +48,7 @@ _WHAT = (
 
 
 def verify_fill(
-    codes: Any, heights: Any, levels: Any, connectivity: int, limits: Limits
+    codes: Readable, heights: Readable, levels: Readable, connectivity: int, limits: Limits
 ) -> Findings:
     """Check the level of every cell.
 
@@ -97,7 +98,7 @@ def _look(paths: BlockPaths, at: Block, data: list[np.ndarray]) -> tuple[int, Bl
 
 
 def _check(
-    paths: BlockPaths, levels: Any, connectivity: int, at: Block, data: list[np.ndarray]
+    paths: BlockPaths, levels: Readable, connectivity: int, at: Block, data: list[np.ndarray]
 ) -> None:
     """Check the levels of a block."""
     codes, z, stored = data
@@ -111,7 +112,7 @@ def _check(
 
 
 def plan_fill(
-    blocks: BlockGrid, codes: Any, heights: Any, levels: Any, limits: Limits
+    blocks: BlockGrid, codes: Readable, heights: Readable, levels: Typed, limits: Limits
 ) -> list[StreamPlan]:
     """Plan both passes; the layers need not exist yet."""
     worker, held = blocks.largest(1) * PATHS_BYTES, paths_bytes(blocks)
@@ -122,7 +123,7 @@ def plan_fill(
 
 
 def verify_epsilon(
-    codes: Any, heights: Any, levels: Any, connectivity: int, limits: Limits
+    codes: Readable, heights: Readable, levels: Readable, connectivity: int, limits: Limits
 ) -> Findings:
     """Check the level of every cell of a DEM filled with epsilon; see `verify_fill`."""
     cells = 0
@@ -139,7 +140,12 @@ def verify_epsilon(
 
 
 def _check_rising(
-    codes: Any, nodata: Any, levels: Any, connectivity: int, at: Block, data: list[np.ndarray]
+    codes: Readable,
+    nodata: Any,
+    levels: Readable,
+    connectivity: int,
+    at: Block,
+    data: list[np.ndarray],
 ) -> int:
     """Check the levels of a block; return the number of cells that drain."""
     directions, z, stored = data
@@ -175,7 +181,7 @@ def _rising(
     return np.where((inner == OUTLET) | (inner == NOWHERE), heights, np.maximum(heights, above))
 
 
-def plan_epsilon(codes: Any, heights: Any, levels: Any, limits: Limits) -> StreamPlan:
+def plan_epsilon(codes: Readable, heights: Readable, levels: Typed, limits: Limits) -> StreamPlan:
     """Plan the pass; the layer of levels need not exist yet."""
     blocks: BlockGrid = codes.blocks
     reads = [Read(codes, 1), Read(heights), Read(levels, 1)]
@@ -197,5 +203,5 @@ def verify_stored_fill(store: TileStore, layer: Layer, limits: Limits) -> Findin
     return verify(codes, heights, layer, open_forest(store).connectivity, limits)
 
 
-def _reads(codes: Any, heights: Any, levels: Any) -> list[list[Read]]:
+def _reads(codes: Readable, heights: Readable, levels: Typed) -> list[list[Read]]:
     return [[Read(codes, 1)], [Read(codes, 1), Read(heights, 1), Read(levels, 1)]]

@@ -16,7 +16,7 @@ from ...tool import InputLayer, PathLike, Tool, file, made_by, option, reads, to
 LAYER = "water"
 
 
-def _rain(name: str, value: Any) -> float | str:
+def _rain(name: str, value: object) -> float | str:
     """A depth from 0 on, or the name of a layer."""
     return value if isinstance(value, str) else not_negative(name, value)
 

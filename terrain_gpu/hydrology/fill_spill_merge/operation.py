@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -38,6 +38,9 @@ from .block import BlockCatchments, Catchments
 from .pools import ROW_BYTES, AllPools
 from .proof import plan_water, verify_water
 from .rain import Rain
+
+if TYPE_CHECKING:
+    from .block import Pools
 
 _TREE = Phase("catchments", joined="tree")
 _ROOMS = Phase("rooms", joined="settle")
@@ -164,8 +167,8 @@ class RestingWater(Operation):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        given: Any,
-        work: Any,
+        given: Pools | None,
+        work: Work,
     ) -> SolvedBlock:
         window = self.blocks.window(*at)
         block = read_forest(self.forest, window, cells[0], cells[1], work)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from ...facts import Findings
 from ...grid import Block
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...store import Layer, TileStore
+from ...store.readable import Readable, Typed
 from ..common.relative import as_floats, base_of, largest_height
 from ..forest.source import open_forest
 from .rain import Rain
@@ -33,8 +33,8 @@ WORKER_BYTES = 80
 
 
 def verify_water(
-    heights: Any,
-    depths: Any,
+    heights: Layer,
+    depths: Readable,
     connectivity: int,
     rain: Rain,
     recorded: Findings,
@@ -92,7 +92,12 @@ def verify_water(
 
 
 def _check(
-    heights: Any, depths: Any, connectivity: int, rain: Rain, at: Block, data: list[np.ndarray]
+    heights: Layer,
+    depths: Readable,
+    connectivity: int,
+    rain: Rain,
+    at: Block,
+    data: list[np.ndarray],
 ) -> tuple[int, int, int]:
     """Check the depths of a block; return its number of wet cells and units of water and rain."""
     z, depth, *more = data
@@ -128,13 +133,13 @@ def _check(
     return int(wet[1:-1, 1:-1].sum()), int(units.astype(np.int64).sum()), int(fell.sum())
 
 
-def plan_water(heights: Any, depths: Any, rain: Rain, limits: Limits) -> StreamPlan:
+def plan_water(heights: Layer, depths: Typed, rain: Rain, limits: Limits) -> StreamPlan:
     """Plan the pass; the layer of depths need not exist yet."""
     worker = heights.blocks.largest(1) * WORKER_BYTES
     return plan_proof(heights.blocks, _reads(heights, depths, rain), limits, worker=worker)
 
 
-def _reads(heights: Any, depths: Any, rain: Rain) -> list[Read]:
+def _reads(heights: Layer, depths: Typed, rain: Rain) -> list[Read]:
     reads = [Read(heights, 1), Read(depths, 1)]
     return reads if isinstance(rain.depth, float) else [*reads, Read(rain.depth)]
 

@@ -119,7 +119,7 @@ class FlowSums(AlongFlow):
     def begin(self, plan: StreamPlan, spill: Path) -> State:
         return Inflows(self, plan, self.rule)
 
-    def trace(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[Any, ...]:
+    def trace(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
         without, drained = self._drained(block, cells)
         into, ring = block.entries, block.ring
         outflow = np.array([sums.ravel()[ring] for sums in drained], np.int64)
@@ -129,14 +129,21 @@ class FlowSums(AlongFlow):
         return *ids, block.globally(ring[leaving]), outflow[:, leaving], without
 
     def finish(
-        self, block: FlowBlock, cells: list[np.ndarray], context: Any, out: list[np.ndarray]
+        self,
+        block: FlowBlock,
+        cells: list[np.ndarray],
+        context: tuple[np.ndarray, ...],
+        out: list[np.ndarray],
     ) -> None:
         _, drained = self._drained(block, cells, context)
         values = [one[1:-1, 1:-1] for one in drained]
         self.rule.write(block.window, *self._inner(block, cells), values, out[0])
 
     def _drained(
-        self, block: FlowBlock, cells: list[np.ndarray], inflow: Any = None
+        self,
+        block: FlowBlock,
+        cells: list[np.ndarray],
+        inflow: tuple[np.ndarray, ...] | None = None,
     ) -> tuple[np.ndarray, list[np.ndarray]]:
         """Return counts, and what drains through each cell of the block and into its ring.
 

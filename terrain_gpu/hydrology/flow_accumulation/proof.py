@@ -28,6 +28,7 @@ from ...engine.proof import (
 from ...facts import Findings
 from ...grid import Block, BlockGrid, GridSpec
 from ...store import Layer, TileStore
+from ...store.readable import Readable, Typed
 from ..common.code_values import NOWHERE
 from ..common.codes import open_directions
 from ..common.proof_kernels import add_up, carry_down
@@ -44,7 +45,7 @@ from ..common.weights import Rule, rule_of
 
 
 def verify_sums(
-    codes: Any, sums: Any, rule: Rule, limits: Limits, recorded: Findings | None = None
+    codes: Readable, sums: Readable, rule: Rule, limits: Limits, recorded: Findings | None = None
 ) -> Findings:
     """Check the sum of every cell, or the mean or extreme.
 
@@ -80,7 +81,7 @@ def verify_sums(
 
 
 def plan_sums(
-    blocks: BlockGrid, codes: Any, sums: Any, limits: Limits, rule: Rule | None = None
+    blocks: BlockGrid, codes: Readable, sums: Typed, limits: Limits, rule: Rule | None = None
 ) -> list[StreamPlan]:
     """Plan both passes; the layers need not exist yet. No rule means sums of cells or areas."""
     weights = None if rule is None else rule.weights
@@ -125,13 +126,13 @@ def _recorded_rule(grid: GridSpec, recorded: RunRecord) -> Rule:
     return rule_of(grid, weights, statistic, areas, exclude_self)
 
 
-def _blocks(codes: Any, rule: Rule) -> BlockGrid:
+def _blocks(codes: Readable, rule: Rule) -> BlockGrid:
     layers = [codes] if rule.weights is None else [codes, rule.weights]
     largest: BlockGrid = max((layer.blocks for layer in layers), key=lambda one: one.block)
     return largest
 
 
-def _reads(codes: Any, sums: Any, weights: Any) -> list[list[Read]]:
+def _reads(codes: Readable, sums: Typed, weights: Typed | None) -> list[list[Read]]:
     inputs = [Read(codes, 1)] if weights is None else [Read(codes, 1), Read(weights)]
     return [inputs, [*inputs, Read(sums)]]
 
@@ -141,7 +142,7 @@ class _BlockSums(NamedTuple):
 
     paths: BlockPaths
     rule: Rule
-    sums: Any
+    sums: Readable
 
     @property
     def add_up(self) -> Any:
@@ -162,7 +163,9 @@ class _BlockSums(NamedTuple):
             [np.require(contributions.ravel(), requirements="W") for contributions in columns],
         )
 
-    def look(self, at: Block, data: list[np.ndarray]) -> tuple[int, int, Any, BlockFlow]:
+    def look(
+        self, at: Block, data: list[np.ndarray]
+    ) -> tuple[int, int, list[np.ndarray], BlockFlow]:
         """Return the numbers of cells that drain and without weight, outflows, and flow paths."""
         codes, *weight_cells = data
         target, order = self.paths.within(at, codes)
@@ -173,7 +176,9 @@ class _BlockSums(NamedTuple):
         without = len(order) - int(np.count_nonzero(weighted))
         return len(order), without, [sums[leaving] for sums in columns], flow
 
-    def check(self, at: Block, data: list[np.ndarray], inflow: tuple[Any, ...]) -> None:
+    def check(
+        self, at: Block, data: list[np.ndarray], inflow: tuple[np.ndarray, list[np.ndarray]]
+    ) -> None:
         """Check a block, given the cells where flow enters, and the amounts."""
         codes, *weight_cells, stored = data
         into, amounts = inflow
@@ -195,7 +200,7 @@ class _BlockSums(NamedTuple):
 
 
 class _SumsChecker:
-    def __init__(self, codes: Any, sums: Any, rule: Rule, limits: Limits) -> None:
+    def __init__(self, codes: Readable, sums: Readable, rule: Rule, limits: Limits) -> None:
         self.codes, self.layer, self.rule = codes, sums, rule
         self.blocks = _blocks(codes, rule)
         self.plans = plan_sums(self.blocks, codes, sums, limits, rule)
@@ -213,7 +218,7 @@ class _SumsChecker:
             self.plans[1], self.blocks, second, self.of.check, _nothing, limits, given=self._given
         )
 
-    def _add(self, at: Block, summary: tuple[int, int, Any, BlockFlow]) -> None:
+    def _add(self, at: Block, summary: tuple[int, int, list[np.ndarray], BlockFlow]) -> None:
         cells, without, sums, flow = summary
         self.cells += cells
         self.without += without

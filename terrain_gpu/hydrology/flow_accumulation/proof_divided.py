@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,19 +22,23 @@ from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, w
 from ...facts import Findings
 from ...grid import Block, BlockGrid, GridSpec, Window
 from ...store import Layer, TileStore
+from ...store.readable import Readable, Typed
 from ..common.code_values import NOWHERE
 from ..common.codes import open_directions
 from ..common.weights import Rule, rule_of
 from ..divided_flow.division import EXPONENTS, METHODS, geometry
 from ..divided_flow.proof_kernels import receive
 
+if TYPE_CHECKING:
+    pass
+
 _MOST = 1 << 51
 """More units than the sum of any cell."""
 
 
 def verify_division(
-    layers: Sequence[Any],
-    sums: Any,
+    layers: Sequence[Readable],
+    sums: Readable,
     blocks: BlockGrid,
     rule: Rule,
     method: tuple[int, float],
@@ -89,7 +93,7 @@ def verify_division(
 
 
 def plan_division(
-    layers: Sequence[Any], sums: Any, blocks: BlockGrid, limits: Limits
+    layers: Sequence[Typed], sums: Typed, blocks: BlockGrid, limits: Limits
 ) -> StreamPlan:
     """Plan the pass; the layer of sums need not exist yet."""
     worker = blocks.largest(2) * (64 if len(layers) < 3 else 104)
@@ -121,7 +125,7 @@ def verify_stored_division(store: TileStore, layer: Layer, limits: Limits) -> Fi
     return verify_division(layers, layer, blocks, rule, how, limits, recorded.result)
 
 
-def _reads(layers: Sequence[Any], sums: Any) -> list[Read]:
+def _reads(layers: Sequence[Typed], sums: Typed) -> list[Read]:
     return [
         Read(sums, 1),
         *(Read(layer, rings) for layer, rings in zip(layers, (2, 2, 1), strict=False)),
@@ -133,7 +137,7 @@ class _DivisionChecker:
     """Checks blocks; can be sent to workers. For attributes, see `verify_division`."""
 
     grid: GridSpec
-    sums: Any
+    sums: Readable
     blocks: BlockGrid
     rule: Any
     division: tuple[int, float]

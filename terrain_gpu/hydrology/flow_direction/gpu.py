@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...cuda.arrays import DeviceArray
 from ...cuda.device import CELL_TYPES
 from ...engine.machine import Machine
 from ...engine.plan import StreamPlan
@@ -126,10 +127,10 @@ def _root(
 def _find_outlets(
     operation: TreeDirections,
     raster: ResidentRaster,
-    heights: Any,
-    steps: Any,
-    parent: Any,
-    notes: Any,
+    heights: DeviceArray,
+    steps: DeviceArray,
+    parent: DeviceArray,
+    notes: DeviceArray,
 ) -> None:
     cupy, added = raster.cupy, operation.places
     nodata = heights.dtype.type(operation.layers[0].nodata or 0)
@@ -202,7 +203,9 @@ class CatchmentGraph:
         towards = root_tree(cupy, ends, 0)
         return reached, 2 * ids + (towards[ends[:, 0]] != ends[:, 1])
 
-    def _forest(self, ids: Any, us: Any, vs: Any, reached: Any) -> Any:
+    def _forest(
+        self, ids: DeviceArray, us: DeviceArray, vs: DeviceArray, reached: DeviceArray
+    ) -> DeviceArray:
         """Return the edges of the minimum spanning forest; mark vertices connected to the sea."""
         work = self._work
         del self._work

@@ -98,8 +98,8 @@ class GradientDirection(Operation):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        context: Any,
-        work: Any,
+        context: tuple[BlockRim, BlockRim],
+        work: FlatWork,
     ) -> SolvedBlock:
         heights, codes = cells
         r0, _, c0, _ = window = self.blocks.window(*at)

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -40,6 +39,7 @@ from ...facts import Findings
 from ...grid import Block, BlockGrid
 from ...grid.lengths import step_lengths
 from ...store import Layer, TileStore
+from ...store.readable import Readable, Typed
 from ..common.code_values import NOWHERE, OUTLET
 from ..common.codes import end_ways, hops_dtype, open_directions
 from .proof_kernels import check_directions, classify, settle, touching
@@ -58,7 +58,7 @@ _RIM_BYTES = 100
 
 
 def verify_gradient(
-    heights: Any, along: Any, codes: Any, expected: Findings, limits: Limits
+    heights: Readable, along: Readable, codes: Readable, expected: Findings, limits: Limits
 ) -> Findings:
     """Check the direction of every cell.
 
@@ -91,7 +91,7 @@ def verify_gradient(
     return {"reached": checker.reached, "outlets": checker.outlets}
 
 
-def plan_gradient(heights: Any, along: Any, codes: Any, limits: Limits) -> StreamPlan:
+def plan_gradient(heights: Readable, along: Typed, codes: Typed, limits: Limits) -> StreamPlan:
     """Plan the passes; the layer of codes need not exist yet."""
     blocks = heights.blocks
     down, across = blocks.shape
@@ -121,9 +121,9 @@ _Hops = tuple[np.ndarray, np.ndarray]
 class _BlockFlats:
     """Checks blocks, given the hop distances around them; can be sent to workers."""
 
-    heights: Any
-    along: Any
-    codes: Any
+    heights: Readable
+    along: Readable
+    codes: Readable
 
     @property
     def dtype(self) -> np.dtype:
@@ -193,7 +193,7 @@ class _BlockFlats:
 class _GradientChecker:
     """The passes of the proof. For attributes, see `verify_gradient`."""
 
-    def __init__(self, heights: Any, along: Any, codes: Any) -> None:
+    def __init__(self, heights: Readable, along: Readable, codes: Readable) -> None:
         self.heights, self.along, self.codes = heights, along, codes
         self.blocks: BlockGrid = heights.blocks
         self.of = _BlockFlats(heights, along, codes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -116,7 +115,11 @@ class StreamsAbove(AlongFlow):
         return *ids, *(values.ravel()[into] for _, values in columns)
 
     def finish(
-        self, block: FlowBlock, cells: list[np.ndarray], context: Any, out: list[np.ndarray]
+        self,
+        block: FlowBlock,
+        cells: list[np.ndarray],
+        context: tuple[np.ndarray, ...],
+        out: list[np.ndarray],
     ) -> None:
         heights = self.rule.height(cells[0])
         block, columns = self._own(block, heights, cells[1:])

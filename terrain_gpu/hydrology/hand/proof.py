@@ -9,7 +9,7 @@ and a second pass computes each block from downstream to upstream.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -27,14 +27,18 @@ from ...engine.proof import (
 from ...facts import Findings
 from ...grid import Block, BlockGrid
 from ...store import Layer, TileStore
+from ...store.readable import Readable
 from ..common.codes import open_directions
 from ..common.height_above import KINDS, NEVER, AboveRule
 from ..common.proof_kernels import carry_up, steps_down
 from ..common.proof_paths import PATHS_BYTES, BlockPaths, FlowPaths, paths_bytes
 from .proof_divided import verify_stored_averages
 
+if TYPE_CHECKING:
+    from ..common.proof_paths import BlockFlow
 
-def verify_above(codes: Any, rule: AboveRule, results: Findings, limits: Limits) -> Findings:
+
+def verify_above(codes: Readable, rule: AboveRule, results: Findings, limits: Limits) -> Findings:
     """Check every cell.
 
     Parameters
@@ -66,7 +70,7 @@ def verify_above(codes: Any, rule: AboveRule, results: Findings, limits: Limits)
 
 
 def plan_above(
-    codes: Any, rule: AboveRule, results: Iterable[Any], limits: Limits
+    codes: Readable, rule: AboveRule, results: Iterable[Any], limits: Limits
 ) -> list[StreamPlan]:
     """Plan both passes; the layers to check need not exist yet."""
     blocks = _blocks(codes, rule)
@@ -106,13 +110,13 @@ def _recorded_streams(recorded: RunRecord) -> tuple[Layer | None, float | None]:
     return recorded.input(recorded.get("streams", str)), threshold
 
 
-def _blocks(codes: Any, rule: AboveRule) -> BlockGrid:
+def _blocks(codes: Readable, rule: AboveRule) -> BlockGrid:
     layers = codes, *rule.inputs
     largest: BlockGrid = max((layer.blocks for layer in layers), key=lambda one: one.block)
     return largest
 
 
-def _reads(codes: Any, rule: AboveRule, results: Iterable[Any]) -> list[list[Read]]:
+def _reads(codes: Readable, rule: AboveRule, results: Iterable[Any]) -> list[list[Read]]:
     inputs = [Read(codes, 1), Read(rule.heights)]
     streams = [] if rule.streams is None else [Read(rule.streams, 1)]
     return [inputs + streams, [*inputs, *map(Read, results), *streams]]
@@ -125,7 +129,9 @@ class _BlockAbove(NamedTuple):
     rule: AboveRule
     results: Findings
 
-    def look(self, at: Block, data: list[np.ndarray]) -> tuple[Any, ...]:
+    def look(
+        self, at: Block, data: list[np.ndarray]
+    ) -> tuple[BlockFlow, np.ndarray, np.ndarray, np.ndarray]:
         """Return the flow paths of a block, and the values of the cells where they enter it."""
         target, order, met, lengths = self.block(at, data)
         _, flow = self.paths.look(at, data[0], target, order)
@@ -181,7 +187,7 @@ class _BlockAbove(NamedTuple):
 
 
 class _AboveChecker:
-    def __init__(self, codes: Any, rule: AboveRule, results: Findings, limits: Limits) -> None:
+    def __init__(self, codes: Readable, rule: AboveRule, results: Findings, limits: Limits) -> None:
         self.codes, self.rule, self.results = codes, rule, results
         self.blocks = _blocks(codes, rule)
         self.plans = plan_above(codes, rule, results.values(), limits)
@@ -198,7 +204,9 @@ class _AboveChecker:
             self.plans[1], self.blocks, second, of.check, self._count, limits, given=self._given
         )
 
-    def _add(self, at: Block, summary: tuple[Any, ...]) -> None:
+    def _add(
+        self, at: Block, summary: tuple[BlockFlow, np.ndarray, np.ndarray, np.ndarray]
+    ) -> None:
         flow, *entered = summary
         self._parts.append(tuple(entered))
         self.paths.add(flow)

@@ -21,6 +21,7 @@ from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, w
 from ...facts import Findings
 from ...grid import Block, BlockGrid, GridSpec
 from ...store import Layer
+from ...store.readable import Readable, Typed
 from ..common.code_values import NODATA, NOWHERE
 from ..common.codes import open_directions
 from ..common.height_above import KINDS, AboveRule
@@ -29,7 +30,7 @@ from ..divided_flow.proof_kernels import average
 
 
 def verify_averages(
-    layers: Sequence[Any],
+    layers: Sequence[Readable],
     rule: AboveRule,
     results: Findings,
     blocks: BlockGrid,
@@ -76,7 +77,7 @@ def verify_averages(
 
 
 def plan_averages(
-    layers: Sequence[Any], results: Iterable[Any], blocks: BlockGrid, limits: Limits
+    layers: Sequence[Typed], results: Iterable[Any], blocks: BlockGrid, limits: Limits
 ) -> StreamPlan:
     """Plan the pass; the layers to check need not exist yet."""
     worker, held = blocks.largest(1) * 40, 128 * blocks.rows
@@ -104,7 +105,7 @@ def verify_stored_averages(
     return verify_averages(layers, rule, {kind: layer}, blocks, limits)
 
 
-def _reads(layers: Sequence[Any], results: Iterable[Any]) -> list[Read]:
+def _reads(layers: Sequence[Typed], results: Iterable[Any]) -> list[Read]:
     return [Read(layer, 1) for layer in (*layers, *results)]
 
 

@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -45,6 +45,9 @@ from ..forest.skeleton import ByBlock
 from ..forest.source import Forest, heights_in, open_forest
 from . import ExtractNetwork, prune
 from .proof import plan_network_proof, verify_network
+
+if TYPE_CHECKING:
+    from .prune import LengthWork
 
 log = logging.getLogger(__name__)
 
@@ -177,7 +180,7 @@ class NetworkLines(Operation):
             return units, prune.ENDLESS
         return units, math.ceil(min(self.min_length / unit, prune.ENDLESS))
 
-    def new_work(self) -> Any:
+    def new_work(self) -> LengthWork:
         return prune.LengthWork(self.blocks)
 
     def solve(
@@ -187,7 +190,7 @@ class NetworkLines(Operation):
         cells: list[np.ndarray],
         out: list[np.ndarray],
         context: Any,
-        work: Any,
+        work: LengthWork,
     ) -> SolvedBlock:
         units, least = self.lengths
         block = read_forest(self.forest, self.blocks.window(*at), cells[0], cells[1], work)
@@ -249,7 +252,7 @@ class _NetworkState(State):
             Excess.of(run.plan, advice=", or a larger --min-length", beside=-free),
         )
 
-    def given(self, phase: Phase, at: Block) -> Any:
+    def given(self, phase: Phase, at: Block) -> tuple[np.ndarray, ...] | None:
         return None if self._beyond is None else self._beyond.of(at)
 
     def add(self, phase: Phase, at: Block, message: Any) -> None:

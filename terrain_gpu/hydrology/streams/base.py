@@ -108,7 +108,7 @@ class OnChannels(Operation):
         cells: list[np.ndarray],
         out: list[np.ndarray],
         context: Any,
-        work: Any,
+        work: np.ndarray,
     ) -> SolvedBlock:
         end_ways(self.layers[0], self.grid, self.blocks.window(*at), cells[0])
         if phase == TRACE:

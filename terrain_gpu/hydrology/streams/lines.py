@@ -28,6 +28,7 @@ from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...io.features import POINTS, Feature, Fields, library_bytes, write_features
 from ...io.lines import is_geopackage, tell_without_crs
 from ...plurals import counted
+from ...store.file_writer import FileWriter
 from ..common.relative import as_floats, base_of
 from ..common.sums import EDGE_LAYER
 from ..forest.features import write_lines
@@ -169,7 +170,7 @@ class LineState(ChannelState):
 
     _operation: StreamLines
 
-    def __init__(self, operation: StreamLines, plan: StreamPlan, writer: Any) -> None:
+    def __init__(self, operation: StreamLines, plan: StreamPlan, writer: FileWriter) -> None:
         super().__init__(operation, plan, writer.spill)
         self._writer = writer
         self._file = self.paged.file()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from .inputs import open_channels
 from .lines import StreamLines
 from .pieces import paint
 from .proof import plan_orders, verify_orders
+
+if TYPE_CHECKING:
+    from ...engine.run import Result
 
 
 def order_dtype(order: str, grid: GridSpec) -> np.dtype:
@@ -120,7 +123,7 @@ class StreamOrders(OnChannels):
             "order": self.kind,
         }
 
-    def result(self, result: Any) -> Streams:
+    def result(self, result: Result) -> Streams:
         report = result.report
         if self.after is not None:
             report.settings |= {"layer": self.after.layer, "edge_cells": self.after.edge_cells}
@@ -132,7 +135,11 @@ class StreamOrders(OnChannels):
         return OrderState(self, plan, spill)
 
     def finish(
-        self, at: Block, cells: list[np.ndarray], out: list[np.ndarray], context: Any
+        self,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        context: tuple[np.ndarray, np.ndarray],
     ) -> SolvedBlock:
         r0, _, c0, c1 = self.blocks.window(*at)
         ids, values = context

@@ -33,7 +33,7 @@ from ...engine.plan import Excess, StreamPlan
 from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong_totals
 from ...errors import StoreError, VerificationError
 from ...facts import Findings
-from ...grid import Block, cell_centres, units
+from ...grid import Block, BlockGrid, cell_centres, units
 from ...grid.lengths import step_lengths, whole_lengths
 from ...grid.neighbours import EDGE_OF
 from ...io.features import library_bytes
@@ -53,6 +53,7 @@ from ...io.proof.line_files import (
 )
 from ...store import Layer, TileStore
 from ...store.files import output_errors
+from ...store.readable import Readable
 from ..common.codes import end_ways
 from ..common.relative import as_floats, base_of
 from ..common.sums import EDGE_LAYER, open_edge_cells
@@ -86,9 +87,9 @@ class Channels(NamedTuple):
     `counts` is the layer of edge cells, or None if lines have no such attribute.
     """
 
-    codes: Any
-    sums: Any
-    heights: Any
+    codes: Readable
+    sums: Readable
+    heights: Readable
     least: int | float
     counts: Any = None
 
@@ -103,7 +104,7 @@ class Channels(NamedTuple):
         return FIELDS if self.counts is None else (*FIELDS, EDGE_CELLS)
 
     @property
-    def blocks(self) -> Any:
+    def blocks(self) -> BlockGrid:
         """The largest blocks among those of the layers."""
         return max((read.layer.blocks for read in self.reads), key=lambda blocks: blocks.block)
 

@@ -19,6 +19,7 @@ from ...errors import StoreError
 from ...grid import Block, Window
 from ...plurals import counted
 from ...store.paged import Gathered, Paged
+from ...store.readable import Readable
 from .proof_kernels import BEGINS, ENTERED, INNER, find_reaches, follow_reaches
 from .proof_reach_kernels import (
     ReachColumns,
@@ -53,9 +54,9 @@ SHARE, FOLLOWED_BYTES = 16, 120
 class BlockReaches(NamedTuple):
     """Finds the reaches of blocks; see `proof_kernels`. Can be sent to workers."""
 
-    codes: Any
-    sums: Any
-    streams: Any
+    codes: Readable
+    sums: Readable
+    streams: Readable
     plan: StreamPlan
 
     def excess(self, count: int) -> int:

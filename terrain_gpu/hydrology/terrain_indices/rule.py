@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from ...cells import is_nodata
 from ...errors import InputError, StoreError
 from ...grid import BlockGrid, Window
 from ...grid.lengths import cell_areas, metres_per_unit
+from ...store import Layer
+from ...store.readable import Readable
 
 if TYPE_CHECKING:
     from ...store import TileStore
@@ -44,8 +46,8 @@ class IndexRule:
         Slope in degrees that the wetness index assumes for flatter cells.
     """
 
-    slopes: Any
-    sums: Any
+    slopes: Readable
+    sums: Layer
     min_slope: float
 
     @property
@@ -89,7 +91,7 @@ class IndexRule:
         return absent
 
 
-def check_inputs(slopes: Any, sums: Any) -> None:
+def check_inputs(slopes: Readable, sums: Layer) -> None:
     """Reject layers from which indices would be wrong.
 
     Raises
@@ -117,7 +119,7 @@ def refuse_others(tool: TerrainIndices, store: TileStore) -> None:
         refuse_other_areas(store.layer(tool.accumulation))
 
 
-def refuse_other_slopes(slopes: Any) -> None:
+def refuse_other_slopes(slopes: Readable) -> None:
     """Reject a layer that cannot hold slopes.
 
     Raises
@@ -132,7 +134,7 @@ def refuse_other_slopes(slopes: Any) -> None:
         )
 
 
-def refuse_other_areas(sums: Any) -> None:
+def refuse_other_areas(sums: Layer) -> None:
     """Reject a layer that does not hold the upstream cells or areas that indices need.
 
     Raises

@@ -130,7 +130,11 @@ class WatershedLabels(FlowLabels):
         return block.globally(into), block.globally(exits), labels.ravel()[into].astype(np.int64)
 
     def finish(
-        self, block: FlowBlock, cells: list[np.ndarray], context: Any, out: list[np.ndarray]
+        self,
+        block: FlowBlock,
+        cells: list[np.ndarray],
+        context: tuple[np.ndarray, np.ndarray],
+        out: list[np.ndarray],
     ) -> tuple[np.ndarray, ...] | None:
         labels = self._own(block, cells)
         stops, inner = labels != 0, labels[1:-1, 1:-1]

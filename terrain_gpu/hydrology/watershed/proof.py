@@ -12,7 +12,6 @@ Labels are right exactly if
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -21,8 +20,9 @@ from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong
 from ...errors import VerificationError
 from ...facts import Findings
-from ...grid import Block
+from ...grid import Block, BlockGrid
 from ...store import Layer, TileStore
+from ...store.readable import Readable, Typed
 from ..common.codes import open_directions, open_links
 from ..common.proof_kernels import check_labels
 from ..common.proof_paths import PATHS_BYTES, BlockFlow, BlockPaths, FlowPaths, paths_bytes
@@ -34,7 +34,13 @@ _NO_POINTS = np.empty((0, 3), np.int64)
 
 
 def verify_watershed(
-    codes: Any, marks: Any, labels: Any, expected: str | None, limits: Limits, *, points: int = 0
+    codes: Readable,
+    marks: Readable,
+    labels: Readable,
+    expected: str | None,
+    limits: Limits,
+    *,
+    points: int = 0,
 ) -> Findings:
     """Check the label of every cell.
 
@@ -93,7 +99,7 @@ def verify_watershed(
 
 
 def _look(
-    paths: BlockPaths, marks: Any, has_points: bool, at: Block, data: list[np.ndarray]
+    paths: BlockPaths, marks: Readable, has_points: bool, at: Block, data: list[np.ndarray]
 ) -> tuple[np.ndarray, BlockFlow]:
     """Return the pour points of a block, if points were `has_points`, and its flow paths."""
     r0, _, c0, _ = paths.blocks.window(*at)
@@ -106,7 +112,7 @@ def _look(
 
 
 def _check(
-    paths: BlockPaths, marks: Any, labels: Any, at: Block, data: list[np.ndarray]
+    paths: BlockPaths, marks: Readable, labels: Readable, at: Block, data: list[np.ndarray]
 ) -> tuple[int, int]:
     """Check the labels of a block; return the number of labelled cells, and of those at marks."""
     r0, _, c0, c1 = paths.blocks.window(*at)
@@ -123,7 +129,7 @@ def _check(
 
 
 def plan_watershed(
-    codes: Any, marks: Any, labels: Any, limits: Limits, *, points: int = 0
+    codes: Readable, marks: Typed, labels: Typed, limits: Limits, *, points: int = 0
 ) -> list[StreamPlan]:
     """Plan both passes; the layers to check need not exist yet."""
     blocks = _blocks(codes, marks)
@@ -161,18 +167,18 @@ def verify_stored_watershed(store: TileStore, layer: Layer, limits: Limits) -> F
     return {"layers": names, **result}
 
 
-def _blocks(codes: Any, marks: Any) -> Any:
+def _blocks(codes: Readable, marks: Typed) -> BlockGrid:
     """Return the larger blocks; layers that do not exist yet have those of the directions."""
     several = [layer.blocks for layer in (codes, marks) if hasattr(layer, "blocks")]
     return max(several, key=lambda one: one.block)
 
 
-def _reads(codes: Any, marks: Any, labels: Any) -> list[list[Read]]:
+def _reads(codes: Readable, marks: Typed, labels: Typed) -> list[list[Read]]:
     inputs = [Read(codes, 1), Read(marks, 1)]
     return [inputs, [*inputs, Read(labels, 1)]]
 
 
-def _ends(labels: np.ndarray, marks: Any) -> np.ndarray:
+def _ends(labels: np.ndarray, marks: Readable) -> np.ndarray:
     """Return the mask of cells with a mark, where flow paths end."""
     return (labels != 0) & ~is_nodata(labels, marks.nodata)
 

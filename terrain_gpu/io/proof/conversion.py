@@ -106,7 +106,7 @@ def plan_conversion(
     return plan_windows(grid, files[0].dtype, dtype, block, limits, **source)
 
 
-def verify_conversion(layer: Any, conversion: Conversion, limits: Limits) -> Findings:
+def verify_conversion(layer: Layer, conversion: Conversion, limits: Limits) -> Findings:
     """Check all cells of a layer, its type, nodata value, position, attributes and statistics.
 
     Returns
@@ -153,7 +153,7 @@ def verify_conversion(layer: Any, conversion: Conversion, limits: Limits) -> Fin
 class _ConversionChecker:
     """Opens the sources of a layer and compares windows with them; can be sent to workers."""
 
-    layer: Any
+    layer: Layer
     how: Conversion
 
     def __getstate__(self) -> JsonObject:
@@ -433,12 +433,12 @@ class _Sources:
         return read_mask(one, window) if one.masked else None
 
 
-def _refused(layer: Any, fault: str, check: str) -> VerificationError:
+def _refused(layer: Layer, fault: str, check: str) -> VerificationError:
     return VerificationError(f"{layer.path}: {fault}; convert it again with --overwrite", check)
 
 
 def _check_header(
-    layer: Any,
+    layer: Layer,
     files: Sequence[Any],
     rule: _Rule,
     whole: GridSpec,

@@ -10,6 +10,7 @@ import numpy as np
 from ...errors import VerificationError
 from ...grid import GridSpec
 from ...grid.crs import same_crs
+from ...store import Layer
 from ..crs import crs_name
 from ..gdal import GdalInput
 from .windows import same_value
@@ -24,7 +25,7 @@ def refused(path: Any, fault: str, check: str) -> VerificationError:
 def check_header(
     path: Any,
     file: GdalInput,
-    layer: Any,
+    layer: Layer,
     grid: GridSpec,
     dtype: np.dtype,
     nodata: float | int | None,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rasterio.errors import RasterioError
@@ -23,6 +23,9 @@ from ..gdal import GdalInput
 from .header import check_header, refused
 from .windows import check_windows, plan_windows
 
+if TYPE_CHECKING:
+    from ...engine.plan import StreamPlan
+
 PLANNED = np.dtype(np.int64)
 """A type as large as a cell of both bands."""
 
@@ -32,7 +35,7 @@ _TEMPORARIES = 64
 """Bytes for each cell of a window."""
 
 
-def plan_next_cells(layer: Any, part: Window, limits: Limits) -> Any:
+def plan_next_cells(layer: Any, part: Window, limits: Limits) -> StreamPlan:
     """Plan how windows stream through `verify_next_cells`; the file need not exist yet."""
     stored = layer.info.get("stored_bytes") or 0
     file: dict[str, Any] = {"chunk": (_CHUNK, _CHUNK), "source_bytes": stored}

@@ -101,7 +101,11 @@ def _of_geojson(of: LineFile, number: int, text: str) -> FilePolygons:
 
 
 def _polygons(
-    of: LineFile, number: int, attributes: JsonObject, polygons: Any, geometry: Any
+    of: LineFile,
+    number: int,
+    attributes: JsonObject,
+    polygons: list[list[np.ndarray]],
+    geometry: Any,
 ) -> FilePolygons:
     rings = [ring for one in polygons for ring in one]
     owner = np.repeat(np.arange(len(polygons)), [len(one) for one in polygons])

@@ -26,6 +26,7 @@ from ...grid.neighbours import (
     NEIGHBOUR,
     no_direction,
 )
+from ...store import Layer
 from ..encodings import encoded, encoding_dtype
 from ..gdal import GdalInput, gdal_environment
 from ..nextxy import NEXTXY
@@ -37,7 +38,7 @@ _CHUNK = 512
 """Side of the largest tiles in files that this package writes."""
 
 
-def plan_raster(layer: Any, part: Window, dtype: np.dtype, limits: Limits) -> StreamPlan:
+def plan_raster(layer: Layer, part: Window, dtype: np.dtype, limits: Limits) -> StreamPlan:
     """Plan how windows stream through `verify_raster`; the file need not exist yet."""
     grid = layer.grid.crop(part)
     stored = layer.info.get("stored_bytes") or 0
@@ -48,7 +49,7 @@ def plan_raster(layer: Any, part: Window, dtype: np.dtype, limits: Limits) -> St
 
 def verify_raster(
     path: str | os.PathLike[str],
-    layer: Any,
+    layer: Layer,
     part: Window,
     dtype: np.dtype,
     limits: Limits,
@@ -143,7 +144,7 @@ def verify_raster(
     return {"cells": plan.rows * plan.cols}
 
 
-def verify_exported(path: str | os.PathLike[str], layer: Any, limits: Limits) -> Findings:
+def verify_exported(path: str | os.PathLike[str], layer: Layer, limits: Limits) -> Findings:
     """Run `verify_raster` for a file written earlier, with the window and type of the file.
 
     Raises

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from rasterio.errors import RasterioError
@@ -18,7 +18,11 @@ from ...engine.proof import Limits
 from ...engine.schedule import stream
 from ...errors import InputError
 from ...grid import BlockGrid, GridSpec, Window
+from ...store.readable import Readable
 from ..gdal import GdalInput, gdal_thread
+
+if TYPE_CHECKING:
+    from ...cells import Stats
 
 _PIECE = 1 << 16
 """Number of cells compared at a time, so that temporary arrays stay small."""
@@ -67,7 +71,7 @@ class _WindowChecks(NamedTuple):
 
     cells: int
     dtype: np.dtype
-    layer: Any
+    layer: Readable
     check: Callable[[Window, np.ndarray, np.ndarray], Any]
 
     def new_buffer(self) -> list[np.ndarray]:
@@ -78,7 +82,7 @@ class _WindowChecks(NamedTuple):
         r0, r1, c0, c1 = window
         return [flat[: (r1 - r0) * (c1 - c0)].reshape(r1 - r0, c1 - c0) for flat in buffer]
 
-    def of(self, window: Window, data: list[np.ndarray]) -> Any:
+    def of(self, window: Window, data: list[np.ndarray]) -> list[Stats] | None:
         with gdal_thread():
             return self.check(window, *data)
 
@@ -86,7 +90,7 @@ class _WindowChecks(NamedTuple):
 def check_windows(
     plan: StreamPlan,
     dtype: np.dtype,
-    layer: Any,
+    layer: Readable,
     check: Callable[[Window, np.ndarray, np.ndarray], Any],
     add: Callable[[Any], None],
     limits: Limits,
@@ -143,7 +147,7 @@ def read_mask(raster: GdalInput, window: Window) -> np.ndarray:
     return _read(raster, "read_masks", window)
 
 
-def _read(raster: GdalInput, method: str, window: Window, *out: np.ndarray) -> Any:
+def _read(raster: GdalInput, method: str, window: Window, *out: np.ndarray) -> np.ndarray:
     r0, r1, c0, c1 = window
     try:
         read = getattr(raster.dataset(), method)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -126,7 +127,7 @@ class Corridor(Operation):
             machine=machine,
         )
 
-    def begin(self, plan: StreamPlan, spill: Any) -> State:
+    def begin(self, plan: StreamPlan, spill: Path) -> State:
         return _Optima(self)
 
     def solve(

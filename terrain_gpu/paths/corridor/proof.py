@@ -22,6 +22,7 @@ from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, w
 from ...facts import Findings
 from ...grid import Block, BlockGrid
 from ...store import Layer, TileStore
+from ...store.readable import Readable, Typed
 
 _STRIP = 1 << 15
 """Number of cells computed at a time, so that temporary arrays stay in the cache."""
@@ -58,7 +59,7 @@ class Stated(NamedTuple):
 
 
 def verify_corridor(
-    stated: Stated, distances: Mapping[str, Any], corridor: Any, limits: Limits
+    stated: Stated, distances: Mapping[str, Any], corridor: Readable, limits: Limits
 ) -> Findings:
     """Check every cell of a layer that `corridor` has written, and the optima.
 
@@ -101,7 +102,7 @@ def verify_corridor(
 
 
 def _check(
-    stated: Stated, corridor: Any, reads: list[Read], at: Block, data: list[np.ndarray]
+    stated: Stated, corridor: Readable, reads: list[Read], at: Block, data: list[np.ndarray]
 ) -> tuple[int, np.ndarray]:
     """Check the cells of a block; return the number of valid cells, and the least sums."""
     r0, _, c0, c1 = corridor.blocks.window(*at)
@@ -127,7 +128,7 @@ def _check(
 
 
 def plan_corridor_proof(
-    blocks: BlockGrid, distances: Sequence[Any], corridor: Any, limits: Limits
+    blocks: BlockGrid, distances: Sequence[Any], corridor: Typed, limits: Limits
 ) -> tuple[StreamPlan, list[Read]]:
     """Plan how blocks stream; `corridor` need not exist yet."""
     reads = [Read(corridor), *map(Read, distances)]

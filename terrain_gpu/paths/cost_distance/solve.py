@@ -187,7 +187,9 @@ class Phases:
         named = self.problem.named
         backlinks = self.run.writers[named["backlink"]]
 
-        def followed(at: Block) -> tuple[Any, ...]:
+        def followed(
+            at: Block,
+        ) -> tuple[tuple[int, int], np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
             return at, backlinks.read_block(*at), *self.ground.roots(at)
 
         self._each(blocks.ids(), lambda at: forest.add(*followed(at)))

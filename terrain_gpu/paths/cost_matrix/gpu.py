@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...cuda.arrays import DeviceArray
 from ...cuda.backend import Gpu
 from ...cuda.device import memory_bounds, module
 from ...engine.plan import format_size
@@ -264,7 +265,7 @@ class PlaneStack:
         paths["plane"], paths["row"], paths["col"] = plane, *ends.T
         given = paths.copy()
 
-        def follow(which: np.ndarray, codes: Any = None) -> None:
+        def follow(which: np.ndarray, codes: DeviceArray = None) -> None:
             for first in range(0, len(which), _PATHS):
                 part = which[first : first + _PATHS]
                 paths[part] = self._follow(given[part], part, keep, codes)
@@ -276,7 +277,7 @@ class PlaneStack:
         sums = paths["length"].sum(axis=1), paths["climb"].sum(axis=1)
         return np.stack(sums, axis=1), paths["steps"] + 1
 
-    def _codes(self, plane: int, limit: Any) -> Any:
+    def _codes(self, plane: int, limit: Any) -> DeviceArray:
         """The predecessors of all cells of a plane, those on flats too."""
         import cupy
 
@@ -292,7 +293,7 @@ class PlaneStack:
         return view.codes
 
     def _follow(
-        self, given: np.ndarray, which: np.ndarray, keep: Any, codes: Any = None
+        self, given: np.ndarray, which: np.ndarray, keep: Any, codes: DeviceArray = None
     ) -> np.ndarray:
         """Follow some paths; keep the steps of those that do not end on a flat."""
         found = self._launch(given, codes, None, None)
@@ -307,7 +308,12 @@ class PlaneStack:
         return found
 
     def _keep(
-        self, given: np.ndarray, which: np.ndarray, counts: np.ndarray, keep: Any, codes: Any
+        self,
+        given: np.ndarray,
+        which: np.ndarray,
+        counts: np.ndarray,
+        keep: Any,
+        codes: DeviceArray,
     ) -> None:
         import cupy
 
@@ -315,7 +321,9 @@ class PlaneStack:
         self._launch(given, codes, cupy.array(np.cumsum(counts) - counts), steps)
         keep.add(which, counts, steps.get())
 
-    def _launch(self, given: np.ndarray, codes: Any, first: Any, steps: Any) -> np.ndarray:
+    def _launch(
+        self, given: np.ndarray, codes: DeviceArray, first: DeviceArray, steps: DeviceArray
+    ) -> np.ndarray:
         """Follow paths to their ends, or to flats."""
         import cupy
 

@@ -151,7 +151,7 @@ class MatrixProblem(CostGraph):
         return self.dtype.kind == "u" and self.heights.dtype.itemsize > 4
 
     @property
-    def infinity(self) -> Any:
+    def infinity(self) -> float:
         return infinity_of(np.empty(0, self.dtype))
 
     @property

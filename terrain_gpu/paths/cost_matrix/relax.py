@@ -104,7 +104,12 @@ class BatchRelaxation(Relaxation):
             seed(field.distances, *where, lane, rows, cols, values.astype(self.dtype))
 
     def _relax(
-        self, field: Field, keys: np.ndarray, whole: np.ndarray, work: Any, sides: np.ndarray
+        self,
+        field: Field,
+        keys: np.ndarray,
+        whole: np.ndarray,
+        work: Any,
+        sides: np.ndarray,
     ) -> tuple[Any, int, int, bool]:
         return self.operator(
             self.cost,

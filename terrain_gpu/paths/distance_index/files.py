@@ -121,7 +121,7 @@ class Index:
         self._places: OrderedDict[Block, np.ndarray] = OrderedDict()
         self._copied: set[Block] = set()
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Index, (self.path, self.blocks, self.own, self.separator)
 
     def chunk(self, level: int = 0) -> tuple[int, int]:

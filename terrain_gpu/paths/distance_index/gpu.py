@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...cuda.arrays import DeviceArray
 from ...cuda.device import RESERVED, module
 from ...engine.plan import format_size
 from ...errors import PlanError
@@ -152,7 +153,7 @@ class GpuEntrySolver:
                 self._stream.synchronize()
                 yield self._row
 
-    def upload(self, field: Field, first: int, last: int) -> tuple[Any, ...]:
+    def upload(self, field: Field, first: int, last: int) -> tuple[DeviceArray, ...]:
         """Copy heights, frictions, masks and lengths of some rows of tiles to the device."""
         import cupy
 
@@ -167,7 +168,7 @@ class GpuEntrySolver:
             cupy.array(field.lengths[:, rows]),
         )
 
-    def solve(self, cells: tuple[Any, ...], across: int) -> Any:
+    def solve(self, cells: tuple[DeviceArray, ...], across: int) -> Any:
         """Compute entries from the result of `upload`: (rows, columns, entries), on the device."""
         import cupy
 
@@ -184,7 +185,9 @@ class GpuEntrySolver:
         self.launch("cross", tiles * steps, *where, weights, *into)
         return entries
 
-    def _relax(self, where: tuple[Any, ...], weights: Any, entries: Any) -> None:
+    def _relax(
+        self, where: tuple[DeviceArray, ...], weights: DeviceArray, entries: DeviceArray
+    ) -> None:
         """Compute the distances between rim cells; a warp for each tile and group of them."""
         import cupy
 
@@ -195,7 +198,7 @@ class GpuEntrySolver:
         arguments = absent, pitch, across, weights, *how, scratch, entries
         self._kernels[0].get_function("relax")((groups,), (LANES,), arguments)
 
-    def launch(self, name: str, count: int, *arguments: Any) -> None:
+    def launch(self, name: str, count: int, *arguments: object) -> None:
         """Run a kernel whose threads each process several items."""
         grid = int(min(ceil_div(count, 256), 1 << 16))
         kernels = self._kernels[0 if name in ("weigh", "cross") else -1]

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -170,7 +170,7 @@ class _EntryChecker:
     index: CheckedIndex
     path: Path
 
-    def check(self, at: Block, _: Any) -> int:
+    def check(self, at: Block, _: object) -> int:
         """Check the entries of a block; return their number."""
         if getattr(_local, "of", None) is not self:
             _local.of, _local.tile = self, _Tile(self.terrain, self.options, self.index)

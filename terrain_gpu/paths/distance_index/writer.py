@@ -80,7 +80,7 @@ class OutputIndex:
         return target
 
 
-def _exclusive(root: Path) -> AbstractContextManager[None]:
+def _exclusive(root: Any) -> AbstractContextManager[None]:
     """`exclusive`, except in object storage, which has no locks."""
     return contextlib.nullcontext() if isinstance(root, ObjectPath) else exclusive(root)
 
@@ -135,7 +135,7 @@ class EntryWriter:
         self.index, self._shards = index, shards
         self.lines: list[bytes] = []
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         index = self.index
         return _lent, (index.path, index.blocks, index.own, index.separator, self._shards)
 
@@ -161,7 +161,7 @@ class EntryWriter:
             yield seal(b"".join(places.tobytes() for places in tables[1:]))
         yield seal(tables[0].tobytes())
 
-    def _to_file(self, path: Path, at: Block, parts: Iterable[bytes]) -> tuple[Any, ...]:
+    def _to_file(self, path: Path, at: Block, parts: Iterable[bytes]) -> tuple[int, int, int]:
         """Write a file; return its record in the manifest."""
         shards: Any = self._shards
         with new_file(path, shards.temporary / f"{at[0]}-{at[1]}{shards.suffix}") as file:

@@ -36,6 +36,7 @@ from ...io.proof.line_files import (
     wrong_line,
 )
 from ...plurals import counted
+from ...store.readable import Readable
 from ..cost.knights import Options
 from ..cost.proof import prices
 from ..cost.terrain import Terrain
@@ -56,7 +57,7 @@ _LINK_BYTES = 1000
 class NetworkLayers(NamedTuple):
     """The layers of a network; elevations are None if the raster holds frictions."""
 
-    distances: Any
+    distances: Readable
     backlinks: Any
     allocation: Any
     heights: Any
@@ -228,7 +229,7 @@ class NetworkProof:
             climb = math.fsum(max(b - a, 0) for a, b in pairwise(way))
         return {"length": math.fsum(lengths.tolist()), "climb": climb}
 
-    def _values(self, layer: Any, cells: np.ndarray) -> np.ndarray:
+    def _values(self, layer: Readable, cells: np.ndarray) -> np.ndarray:
         return values_at(layer, self.terrain.blocks, cells)
 
     def _shared(self, claims: list[LinkClaim], bound: _Bounds) -> None:

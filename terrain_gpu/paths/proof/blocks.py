@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from .kernels import (
     spread_roots,
 )
 from .roots import CheckedCells, KnownRoots, Read, ids_of, seeds_of
+
+if TYPE_CHECKING:
+    from ..cost.models import CostModel
 
 Cell = tuple[int, int]
 
@@ -117,7 +120,7 @@ class PathBlocks:
             vars(self)["cost"] = self._model.kernel
 
     @property
-    def _model(self) -> Any:
+    def _model(self) -> CostModel | None:
         ground = self.ground.terrain if isinstance(self.ground, KnownRoots) else self.ground
         return ground.model if isinstance(ground, Terrain) else None
 
@@ -146,7 +149,7 @@ class PathBlocks:
             return None
         return np.ascontiguousarray(self.read_backlink(self.blocks.window(*at), halo=0))
 
-    def joined(self, at: Block, _: Any) -> tuple[Counts, RimFlats, Cell | None]:
+    def joined(self, at: Block, _: object) -> tuple[Counts, RimFlats, Cell | None]:
         """Check a block, and unite the cells of its flats; return those that reach its rim.
 
         Also returns a cell of the raster whose id differs from its predecessor's, if there is one.
@@ -173,7 +176,7 @@ class PathBlocks:
         r0, _, c0, _ = self.blocks.window(*at)
         return None if row < 0 else (int(r0 + row), int(c0 + col))
 
-    def spread(self, at: Block, _: Any, around: np.ndarray) -> tuple[Counts, Spread]:
+    def spread(self, at: Block, _: object, around: np.ndarray) -> tuple[Counts, Spread]:
         """Check a block; spread from cells that lead to a root, also from those `around` it."""
         masks, counts = self.masks(at, None)
         (height, width), h = self.size(at), self.halo

@@ -43,7 +43,7 @@ def verify_paths(
     read_backlink: Read | None = None,
     read_allocation: Read | None = None,
     *,
-    farthest: Any,
+    farthest: float,
     threads: int,
     gpu: Gpu | None = None,
     progress: Progress = silent,

@@ -9,7 +9,7 @@ have one solution.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
@@ -39,7 +39,7 @@ class FrontBlocks:
     def blocks(self) -> BlockGrid:
         return self.ground.blocks
 
-    def check(self, at: Block, _: Any) -> Counts:
+    def check(self, at: Block, _: object) -> Counts:
         """Check the cells of a block."""
         r0, r1, c0, c1 = window = self.blocks.window(*at)
         field, shape = self.ground.load(at), (r1 - r0 + 2, c1 - c0 + 2)

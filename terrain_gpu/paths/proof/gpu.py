@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ...cuda.arrays import DeviceArray
 from ...cuda.backend import Gpu
 from ...cuda.device import CELL_TYPES, RESERVED, Staging, free_staging, memory_bound, module
 from ...engine.machine import MB
@@ -255,7 +256,7 @@ class _ProofRegion:
         shape = self.height + 2, self.width + 2
         proof, total = self.proof, self.blocks.rows * self.blocks.cols
 
-        def view(array: Any, part: Window) -> Any:
+        def view(array: DeviceArray, part: Window) -> DeviceArray:
             whole = array[: shape[0] * shape[1]].reshape(shape)
             return whole[part[0] - r0 + 1 : part[1] - r0 + 1, part[2] - c0 + 1 : part[3] - c0 + 1]
 
@@ -265,7 +266,7 @@ class _ProofRegion:
         view(self.absent, ring)[...] = 0
         self.cupy.cuda.Device().synchronize()  # the threads copy on streams of their own
 
-        def copy(part: Window, into: Any, fill: Callable[..., Any], **how: int) -> None:
+        def copy(part: Window, into: DeviceArray, fill: Callable[..., Any], **how: int) -> None:
             host = self.staging.host((part[1] - part[0], part[3] - part[2]), into.dtype)
             fill(part, host, **how)
             self.staging.place(host, into)
@@ -358,5 +359,5 @@ class _ProofRegion:
     def _counted(self) -> dict[str, int]:
         return dict(zip(_TALLY, map(int, self.tally.get()), strict=True))
 
-    def _launch(self, name: str, cells: int, *arguments: Any) -> None:
+    def _launch(self, name: str, cells: int, *arguments: object) -> None:
         launch(self.kernels.get_function(name), min(cells, _MOST), *arguments)

@@ -36,6 +36,7 @@ from ...io.proof.line_files import (
 )
 from ...progress import Progress, silent
 from ...store import Layer, TileStore
+from ...store.readable import Readable
 from ..cost.edges import infinity_of
 from ..cost.fields import Field
 from ..cost.knights import Options
@@ -189,7 +190,7 @@ def _rises(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.where(b > a, b - a, 0).astype(np.float64)
 
 
-def values_at(layer: Layer, blocks: BlockGrid, cells: np.ndarray) -> np.ndarray:
+def values_at(layer: Readable, blocks: BlockGrid, cells: np.ndarray) -> np.ndarray:
     """The values of a layer at some cells, given by their ids."""
     row, col = np.divmod(cells, blocks.cols)
     owner = row // blocks.block * blocks.shape[1] + col // blocks.block

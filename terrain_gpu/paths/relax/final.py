@@ -50,7 +50,7 @@ def steps_of(
 
 
 def steps_in(
-    problem: CostDistance, ground: CellSource, at: Block, field: Field, farthest: Any
+    problem: CostDistance, ground: CellSource, at: Block, field: Field, farthest: float
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """As `steps_of`, from the field of a block with its halo."""
     halo = halo_of(problem.options)
@@ -104,7 +104,7 @@ def relaxation_of(
     kind: Callable[..., Kind],
     problem: CostDistance,
     ground: Terrain,
-    farthest: Any,
+    farthest: float,
     capacity: int,
     spill: Path,
     targets: Places | None,

@@ -99,7 +99,7 @@ class Relaxation:
     cost: Any
     options: Options
     dtype: np.dtype
-    farthest: Any
+    farthest: float
     capacity: int
     spill: Path
     targets: Places | None = None
@@ -391,7 +391,12 @@ class Relaxation:
         rim[...] = found
 
     def _relax(
-        self, field: Field, keys: np.ndarray, whole: np.ndarray, work: Any, sides: np.ndarray
+        self,
+        field: Field,
+        keys: np.ndarray,
+        whole: np.ndarray,
+        work: Any,
+        sides: np.ndarray,
     ) -> tuple[Any, int, int, bool]:
         return self.operator(
             self.cost,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,7 @@ class TiedSteps(RecordedSteps):
             machine=machine,
         )
 
-    def begin(self, plan: StreamPlan, spill: Any) -> State:
+    def begin(self, plan: StreamPlan, spill: Path) -> State:
         # Compile in the main thread, which Ctrl-C stops.
         shape, dtype = (TILE + 2, TILE + 2), self.layers[0].dtype
         heights, frictions = (np.zeros(shape, kind) for kind in self.terrain.types)

@@ -17,6 +17,7 @@ from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, w
 from ...facts import Findings
 from ...grid import TILE, Block
 from ...store import Layer, TileStore
+from ...store.readable import Readable, Typed
 from ..cost.edges import infinity_of
 from ..cost.fields import Field
 from ..cost.steps import UNREACHED, layer_named, unreached
@@ -26,7 +27,11 @@ from ..proof.stored import RecordedPaths
 
 
 def verify_ties(
-    paths: tuple[Terrain, Any], distances: Any, backlinks: Any, ties: Any, limits: Limits
+    paths: tuple[Terrain, Any],
+    distances: Readable,
+    backlinks: Readable,
+    ties: Readable,
+    limits: Limits,
 ) -> Findings:
     """Check the steps of every cell.
 
@@ -65,7 +70,11 @@ def verify_ties(
 
 
 def _check(
-    paths: tuple[Terrain, Any], distances: Any, ties: Any, at: Block, data: list[np.ndarray]
+    paths: tuple[Terrain, Any],
+    distances: Readable,
+    ties: Readable,
+    at: Block,
+    data: list[np.ndarray],
 ) -> int:
     """Check the cells of a block; return the number of cells with more than one step."""
     terrain, farthest = paths
@@ -88,7 +97,7 @@ def _check(
 
 
 def plan_ties_proof(
-    terrain: Terrain, distances: Any, backlinks: Any, ties: Any, limits: Limits
+    terrain: Terrain, distances: Typed, backlinks: Typed, ties: Typed, limits: Limits
 ) -> tuple[StreamPlan, list[Read]]:
     """Plan how blocks stream; `ties` need not exist yet."""
     reads = [Read(distances, 1), Read(backlinks), Read(ties)]
@@ -123,7 +132,7 @@ def _padded(field: Field, ring: np.ndarray) -> np.ndarray:
 
 
 def _nearer(
-    terrain: Terrain, farthest: Any, at: Block, ring: np.ndarray
+    terrain: Terrain, farthest: float, at: Block, ring: np.ndarray
 ) -> tuple[np.ndarray, tuple[int, int] | None]:
     """The steps from strictly nearer neighbours that give exactly the distance of a cell.
 

@@ -16,7 +16,7 @@ from ...plurals import counted
 from ...tool import InputLayer, PathLike, Tool, drawing, option, reads, tool
 
 
-def _breaks(name: str, value: Any) -> tuple[float, ...]:
+def _breaks(name: str, value: object) -> tuple[float, ...]:
     """Ascending numbers, of which the last may be infinite."""
     if isinstance(value, str | bytes) or not np.iterable(value):
         raise wrong(name, value, "a list of numbers")
@@ -32,7 +32,7 @@ def _breaks(name: str, value: Any) -> tuple[float, ...]:
     return found
 
 
-def _finite(name: str, value: Any) -> float:
+def _finite(name: str, value: object) -> float:
     if not math.isfinite(found := float(real(name, value))):
         raise refused(name, f" {found} is not a finite number")
     return found

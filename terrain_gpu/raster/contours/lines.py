@@ -109,7 +109,7 @@ class ContourLines(Drawing):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        given: Any,
+        given: int,
         work: Any,
     ) -> SolvedBlock:
         # The squares of a block begin at its cells, and need the row and the column after it.
@@ -196,7 +196,9 @@ class Lines(LinePieces):
     def found(self) -> Findings:
         return self._found
 
-    def add(self, phase: Phase, at: Block, known: Any) -> None:
+    def add(
+        self, phase: Phase, at: Block, known: tuple[np.ndarray, np.ndarray, np.ndarray, int]
+    ) -> None:
         if isinstance(known, int):
             what = f"for contours that cross {counted(known, 'time')} between the cells of a block"
             self._excess.has_room((known - self._planned) * CROSSING_BYTES, what)

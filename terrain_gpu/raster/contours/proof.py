@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
@@ -98,7 +98,7 @@ class _Turns(NamedTuple):
         found: np.ndarray = self.mixed[0][begins[np.isin(one, other)]]
         return found
 
-    def some(self, buckets: tuple[int, ...], number: Any = 0) -> np.ndarray:
+    def some(self, buckets: tuple[int, ...], number: int | np.ndarray = 0) -> np.ndarray:
         """Those of some buckets; `number` tells their lines."""
         mine = np.isin(self.bucket, np.array(buckets, np.uint64))
         found = np.empty(int(mine.sum()), _KEPT)
@@ -188,7 +188,7 @@ class _TurnsOf:
     levels: ContourLevels
     grid: GridSpec
     blocks: BlockGrid
-    nodata: Any
+    nodata: float | int | None
     lonlat: bool
     buckets: tuple[int, ...] = ()
 

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -151,7 +152,9 @@ class LinePieces(State, ABC):
     def _count(self) -> int:
         return sum(count for _, count in self._parts.values())
 
-    def add_pieces(self, at: Block, items: np.ndarray, counts: np.ndarray, *columns: Any) -> None:
+    def add_pieces(
+        self, at: Block, items: np.ndarray, counts: np.ndarray, *columns: np.ndarray
+    ) -> None:
         """Add the pieces of a block: their elements, how many each has, and columns about them."""
         counts = counts.astype(np.int64)
         places = self._written + np.cumsum(counts) - counts
@@ -317,7 +320,7 @@ def batches(ends: np.ndarray, before: np.ndarray) -> Iterator[tuple[int, int]]:
         begin = end
 
 
-def successors(first: np.ndarray, after: np.ndarray, *, path: Any = None) -> np.ndarray:
+def successors(first: np.ndarray, after: np.ndarray, *, path: Path | None = None) -> np.ndarray:
     """Return the piece that continues each piece; -1 if there is none.
 
     Parameters

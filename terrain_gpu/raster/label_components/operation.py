@@ -265,7 +265,7 @@ class ComponentLabels(ToolOperation):
 
         return area_units(self.grid)
 
-    def new_work(self) -> Any:
+    def new_work(self) -> tuple[np.ndarray, np.ndarray]:
         cells = self.blocks.largest()
         return np.empty(cells, bool), np.empty(cells, np.int32)
 
@@ -280,7 +280,7 @@ class ComponentLabels(ToolOperation):
         cells: list[np.ndarray],
         out: list[np.ndarray],
         context: Any,
-        work: Any,
+        work: tuple[np.ndarray, np.ndarray],
     ) -> SolvedBlock:
         window = self.blocks.window(*at)
         rows, cols = window[1] - window[0], window[3] - window[2]
@@ -337,10 +337,15 @@ class _Across(State):
         self._rows: Rows | None = None
         self._cells = 0
 
-    def given(self, phase: Phase, at: Block) -> Any:
+    def given(self, phase: Phase, at: Block) -> tuple[np.ndarray, ...] | None:
         return self._joins.of(at) if phase.writes else None
 
-    def add(self, phase: Phase, at: Block, message: Any) -> None:
+    def add(
+        self,
+        phase: Phase,
+        at: Block,
+        message: Any,
+    ) -> None:
         if not phase.writes:
             inside, *rim = message
             self._cells += inside

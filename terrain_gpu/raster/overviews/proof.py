@@ -78,7 +78,7 @@ def verify_stored_overview(store: TileStore, layer: Layer, limits: Limits) -> Fi
     return verify_overview(fine, layer, method, limits)
 
 
-def _check(fine: Any, coarse: Any, method: str, at: Block, _: Any) -> int:
+def _check(fine: Any, coarse: Any, method: str, at: Block, _: object) -> int:
     """Check the cells of a block; return the number of valid cells."""
     r0, r1, c0, c1 = coarse.blocks.window(*at)
     stored, cells = coarse.read_block(*at), 0

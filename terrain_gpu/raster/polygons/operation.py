@@ -145,7 +145,7 @@ class LabelPolygons(Drawing):
     def held(self) -> int:
         return 16 * self.grid.rows + super().held
 
-    def new_work(self) -> Any:
+    def new_work(self) -> np.ndarray:
         return np.empty(self.blocks.largest(1), np.uint8)
 
     def solve(
@@ -155,7 +155,7 @@ class LabelPolygons(Drawing):
         cells: list[np.ndarray],
         out: list[np.ndarray],
         given: Any,
-        work: Any,
+        work: np.ndarray,
     ) -> SolvedBlock:
         (values,) = cells
         r0, r1, c0, c1 = self.blocks.window(*at)

@@ -32,7 +32,7 @@ from ...engine.plan import Excess, StreamPlan
 from ...engine.proof import Limits, Read, check_blocks, plan_proof
 from ...errors import VerificationError
 from ...facts import JsonObject
-from ...grid import Block, BlockGrid
+from ...grid import Block, BlockGrid, GridSpec
 from ...grid.lengths import area_units
 from ...io.proof.line_files import FileRoom, LineFile, check_attributes, wrong_line
 from ...io.proof.polygon_files import FilePolygons, read_polygons
@@ -165,7 +165,7 @@ class _SidesOf:
 
     classes: Classes
     blocks: BlockGrid
-    nodata: Any
+    nodata: float | int | None
 
     def __call__(self, at: Block, cells: list[np.ndarray]) -> _BlockSides:
         digest, parts, links, rims = [0, 0], 0, [np.empty((0, 2), np.int64)], []
@@ -504,6 +504,6 @@ def _corner(place: np.ndarray) -> str:
     return f"the corner above row {place[0]}, left of column {place[1]}"
 
 
-def polygon_file(part: Path, path: Path, grid: Any, layer: str, fields: Any) -> LineFile:
+def polygon_file(part: Path, path: Path, grid: GridSpec, layer: str, fields: Any) -> LineFile:
     """The file of an operation, before it has its name."""
     return LineFile(part, path, grid, layer, tuple(fields))

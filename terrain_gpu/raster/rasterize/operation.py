@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -99,7 +100,7 @@ class FeatureCells(Operation):
         shape = r1 - r0, c1 - c0
         return [flat[: shape[0] * shape[1]].reshape(shape) for flat in buffer]
 
-    def begin(self, plan: StreamPlan, spill: Any) -> State:
+    def begin(self, plan: StreamPlan, spill: Path) -> State:
         return _Changed(len(self.cells))
 
     def covered(self, at: Block) -> tuple[np.ndarray, np.ndarray]:

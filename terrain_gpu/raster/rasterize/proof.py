@@ -17,6 +17,7 @@ from ...errors import VerificationError
 from ...facts import Findings
 from ...grid import Block, BlockGrid
 from ...store import Layer, TileStore
+from ...store.readable import Readable, Typed
 from .changes import Changes, changes
 
 _STRIP = 1 << 16
@@ -24,7 +25,7 @@ _STRIP = 1 << 16
 
 
 def verify_rasterized(
-    source: Any | None, rasterized: Any, expected: Changes, limits: Limits
+    source: Readable | None, rasterized: Any, expected: Changes, limits: Limits
 ) -> Findings:
     """Compare every cell with what it was before.
 
@@ -80,7 +81,7 @@ def _changes(blocks: BlockGrid, at: Block, data: list[np.ndarray]) -> Changes:
 
 
 def plan_rasterized_proof(
-    blocks: BlockGrid, source: Any | None, rasterized: Any, limits: Limits
+    blocks: BlockGrid, source: Typed | None, rasterized: Any, limits: Limits
 ) -> tuple[StreamPlan, list[Read]]:
     """Plan the pass; the layer `rasterized` need not exist yet."""
     reads = [Read(rasterized), *([] if source is None else [Read(source)])]

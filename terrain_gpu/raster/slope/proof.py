@@ -22,6 +22,7 @@ from ...facts import Findings
 from ...grid import Block, GridSpec
 from ...grid.lengths import step_lengths
 from ...store import Layer, TileStore
+from ...store.readable import Readable
 
 KINDS = ("slope", "aspect")
 _NODATA = np.float32(-9999)
@@ -29,7 +30,9 @@ _STRIP = 1 << 16
 """Number of cells computed at a time, so that temporaries stay in the cache."""
 
 
-def verify_slopes(heights: Any, results: Findings, limits: Limits, rise: float = 1.0) -> Findings:
+def verify_slopes(
+    heights: Readable, results: Findings, limits: Limits, rise: float = 1.0
+) -> Findings:
     """Check every cell of slopes, of aspects, or of both.
 
     Parameters
@@ -67,7 +70,9 @@ def verify_slopes(heights: Any, results: Findings, limits: Limits, rise: float =
     return {"cells": cells}
 
 
-def _check(heights: Any, results: Findings, rise: float, at: Block, data: list[np.ndarray]) -> int:
+def _check(
+    heights: Readable, results: Findings, rise: float, at: Block, data: list[np.ndarray]
+) -> int:
     """Check the cells of a block; return the number of cells with a slope."""
     grid = heights.grid
     across, down = (lengths / rise for lengths in _lengths(grid))
@@ -96,7 +101,7 @@ def _check(heights: Any, results: Findings, rise: float, at: Block, data: list[n
 
 
 def plan_slopes(
-    heights: Any, results: Iterable[Any], limits: Limits
+    heights: Readable, results: Iterable[Any], limits: Limits
 ) -> tuple[StreamPlan, list[Read]]:
     """Plan the pass; `results` need not exist yet."""
     blocks = heights.blocks

@@ -9,10 +9,12 @@ then dead ends and paths.
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from ...cuda.arrays import DeviceArray
 from ...primitives.contraction import contract
 from ...primitives.euler import root_tree, tour_of
 from ...primitives.forests import forest_of
@@ -45,7 +47,7 @@ class ContractingWorkspace(Workspace):
         self.list.launch("drop_edges", self.region, ids, np.int64(len(ids)), self.mask)
         self.weigh()
 
-    def _forest_edges(self) -> list[Any]:
+    def _forest_edges(self) -> list[DeviceArray]:
         """Return the edges of the forest, as in `EdgeList.edges`; ends are cells."""
         r0, r1, c0, c1 = self.window
         arrays, _ = self.list.new_list((r1 - r0) * (c1 - c0))
@@ -54,7 +56,7 @@ class ContractingWorkspace(Workspace):
         size = int(count[0])
         return [array[:size] for array in arrays]
 
-    def _keep(self) -> Any:
+    def _keep(self) -> DeviceArray:
         """Return which cells have neighbours outside the region."""
         r0, r1, c0, c1 = self.window
         keep = self.cupy.zeros((r1 - r0, c1 - c0), bool)
@@ -70,7 +72,7 @@ class ContractingWorkspace(Workspace):
 
 
 def merge(
-    xp: Any, frame: Frame, weight: Weight, diagonal: bool, sums: np.ndarray
+    xp: ModuleType, frame: Frame, weight: Weight, diagonal: bool, sums: np.ndarray
 ) -> tuple[Region, np.ndarray]:
     """Join siblings as `spanning_tree.cpu.contract.merge` does; `xp` is numpy or cupy."""
     graph = frame.edges(weight.rule(), diagonal)
@@ -88,7 +90,9 @@ def merge(
     return frame.region((keys[candidates], ids[candidates], cells[us], cells[vs])), ids[final]
 
 
-def contract_forest(xp: Any, edges: Any, order: Any, keep: Any) -> tuple[Any, Any, Any]:
+def contract_forest(
+    xp: ModuleType, edges: DeviceArray, order: DeviceArray, keep: Any
+) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
     """Remove dead ends from a forest, and contract its paths to their greatest edges.
 
     Parameters

@@ -114,7 +114,7 @@ class GpuSolver:
                 lane.work.run()
                 return lane.work.result()
 
-    def _new_workspace(self, cupy: Any) -> Workspace:
+    def _new_workspace(self, cupy: ModuleType) -> Workspace:
         if self.method is frozen:
             return Workspace(self, cupy)
         return ContractingWorkspace(self, cupy)

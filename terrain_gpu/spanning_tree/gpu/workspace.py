@@ -6,10 +6,12 @@ The same frozen Boruvka as on the CPU, level by level; see ``cuda/kernels/mst.cu
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...cuda.arrays import DeviceArray
 from ...cuda.device import REGION, module
 from ...errors import CellError
 from ...facts import Settings
@@ -78,18 +80,18 @@ class EdgeList:
         self.counts = cupy.zeros(2 * ROUNDS + 2, np.uint64)
         self.grid = 8 * cupy.cuda.Device().attributes["MultiProcessorCount"]
 
-    def new_list(self, count: int) -> tuple[list[Any], Any]:
+    def new_list(self, count: int) -> tuple[list[DeviceArray], DeviceArray]:
         """Allocate the arrays of a list of edges, and their tags."""
         empty = self.cupy.empty
         keys = [empty(count, np.uint64)] + [empty(count, np.uint32)] * self.wide
         ends = [empty(count, np.uint32) for _ in range(2)]
         return [*keys, *ends], empty(count, np.uint32)
 
-    def launch(self, name: str, *arguments: Any) -> None:
+    def launch(self, name: str, *arguments: object) -> None:
         """Launch a kernel with grid-stride loops."""
         self.kernels.get_function(name)((self.grid,), (THREADS,), arguments)
 
-    def number(self, ids: Any) -> None:
+    def number(self, ids: DeviceArray) -> None:
         """Complete a list whose keys, ends and frozen vertices are set: ranks replace its ids."""
         order = self.cupy.argsort(ids)
         self.launch("rank_edges", np.int64(ids.size), order, *self.edges)
@@ -97,18 +99,18 @@ class EdgeList:
         self.flatten()
         self.counts[0] = ids.size
 
-    def mark(self, region: Any, mask: Any) -> int:
+    def mark(self, region: DeviceArray, mask: DeviceArray) -> int:
         """Set the final edges in the mask of a region; return the number of edges left."""
         return self._rounds(region, mask, NULL, NULL)
 
-    def pick(self, most: int) -> tuple[Any, int]:
+    def pick(self, most: int) -> tuple[DeviceArray, int]:
         """Return the positions of the final edges, `most` at most, and the number of edges left."""
         positions = self.cupy.empty(most, np.uint32)
         count = self.cupy.zeros(1, np.uint64)
         left = self._rounds(NULL, NULL, positions, count)
         return positions[: int(count[0])], left
 
-    def candidates(self, left: int, tags: bool) -> list[Any]:
+    def candidates(self, left: int, tags: bool) -> list[DeviceArray]:
         """Return the forest of the edges between frozen vertices: as `edges`, or tags and ends."""
         edges, first_tags = self._lists[0]
         arrays = [first_tags, *edges[-2:]] if tags else edges
@@ -119,7 +121,13 @@ class EdgeList:
         picked, _ = self.pick(left)
         return [array[picked] for array in chosen]
 
-    def _rounds(self, region: Any, mask: Any, positions: Any, found_count: Any) -> int:
+    def _rounds(
+        self,
+        region: DeviceArray,
+        mask: DeviceArray,
+        positions: DeviceArray,
+        found_count: DeviceArray,
+    ) -> int:
         """Run Boruvka's rounds over the list; return the edges left. For arguments, see `hook`."""
         first = True
         while True:
@@ -182,7 +190,7 @@ class Workspace:
 
     freezes = True
 
-    def __init__(self, solver: GpuSolver, cupy: Any) -> None:
+    def __init__(self, solver: GpuSolver, cupy: ModuleType) -> None:
         self.solver, self.cupy = solver, cupy
         side, block = solver.regions.block, solver.blocks.block
         down, across = (min(-(-n // block) * block, side) for n in solver.shape)
@@ -262,7 +270,7 @@ class Workspace:
         cells = self.region, self.cells, self.nodata
         self._per_tile("weigh", THREADS, *cells, self.mask, self.sums, self.totals)
 
-    def _per_tile(self, name: str, threads: int, *arguments: Any) -> None:
+    def _per_tile(self, name: str, threads: int, *arguments: object) -> None:
         self.list.kernels.get_function(name)((self.tiles,), (threads,), arguments)
 
     def result(self) -> Solved:

@@ -30,7 +30,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -45,6 +45,7 @@ from ...facts import Findings
 from ...grid import MAX_BLOCK, Block, BlockGrid, GridSpec, ceil_div
 from ...progress import Progress, silent
 from ...store import Layer
+from ...store.readable import Readable
 from ..weights import Weight
 from .blocks import ArrayBlocks, Blocks
 from .checker import SPAN, UNIT, ForestChecker, Joiner
@@ -293,7 +294,7 @@ def _prove_in_workers(
 
 
 def _check_region(
-    checker: ForestChecker, cells: Layer, edges: Layer, regions: BlockGrid, at: Block, _: Any
+    checker: ForestChecker, cells: Layer, edges: Layer, regions: BlockGrid, at: Block, _: object
 ) -> tuple[CheckedPiece, ForestTally]:
     """Check the blocks of a region, and join them."""
     blocks, tally = cells.blocks, ForestTally()
@@ -314,7 +315,7 @@ def _check_region(
     return joiner.whole, tally
 
 
-def plan_workers(cells: Any, weight: Weight, cluster: Cluster, limits: Limits) -> StreamPlan:
+def plan_workers(cells: Readable, weight: Weight, cluster: Cluster, limits: Limits) -> StreamPlan:
     """How squares of blocks go through workers: as large as leaves several for each.
 
     Raises

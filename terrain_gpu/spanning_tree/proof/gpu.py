@@ -12,11 +12,12 @@ import math
 import threading
 from dataclasses import dataclass
 from itertools import cycle
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ...cells import fits, layer_dtype
+from ...cuda.arrays import DeviceArray
 from ...cuda.backend import Gpu
 from ...cuda.device import CELL_TYPES, RESERVED, Staging, free_staging, memory_bounds, module
 from ...engine.machine import COMPILED_BASELINE, CUDA_BASELINE, MB
@@ -258,11 +259,11 @@ class HeldRegion:
     """
 
     lane: GpuProof
-    cells: Any
-    mask: Any
+    cells: DeviceArray
+    mask: DeviceArray
     window: Window = (0, 0, 0, 0)
 
-    def arrays(self) -> tuple[Any, Any]:
+    def arrays(self) -> tuple[DeviceArray, DeviceArray]:
         """Return cells and mask in the shape of the region."""
         r0, r1, c0, c1 = self.window
         shape = r1 - r0, c1 - c0
@@ -372,11 +373,15 @@ class GpuProof:
         borders = tuple(Side(cells, bits, number(vertex)) for cells, bits, vertex in sides)
         return checker.reduced(slot.window, borders, len(numbered), edges, tally)
 
-    def _launch(self, name: str, *arguments: Any) -> None:
+    def _launch(self, name: str, *arguments: object) -> None:
         self._kernels.get_function(name)((self._blocks,), (_THREADS,), arguments)
 
     def _survey(
-        self, shape: tuple[np.int64, np.int64], sides: np.int32, cells: Any, mask: Any
+        self,
+        shape: tuple[np.int64, np.int64],
+        sides: np.int32,
+        cells: DeviceArray,
+        mask: DeviceArray,
     ) -> tuple[Found, int]:
         """Return the sums, and the number of bits that are not edges."""
         dtype = self._dtype
@@ -397,7 +402,12 @@ class GpuProof:
         vertices, edges, checked, wrong = counts.get().tolist()
         return Found(vertices, edges, checked, math.inf if infinite else exact), wrong
 
-    def _rounds(self, graph: tuple[Any, ...], mask: Any, listed: tuple[Any, Any] | None) -> int:
+    def _rounds(
+        self,
+        graph: tuple[DeviceArray, ...],
+        mask: DeviceArray,
+        listed: tuple[DeviceArray, DeviceArray] | None,
+    ) -> int:
         """Return the number of edges picked; -1 if one of them is not in the mask.
 
         Picks are `listed` instead, if there is a list and the number of its edges.
@@ -422,7 +432,7 @@ class GpuProof:
                 unfinished = bool(flag.get()[0])
 
     def _candidates(
-        self, graph: tuple[Any, ...], mask: Any, sides: np.int32
+        self, graph: tuple[DeviceArray, ...], mask: DeviceArray, sides: np.int32
     ) -> tuple[np.ndarray, ...]:
         """Return ids, keys and ends of the candidates, and whether the mask has them."""
         rows, cols, cells, per_length = graph
@@ -447,5 +457,5 @@ class GpuProof:
         ends = us.get().astype(np.int64), vs.get().astype(np.int64)
         return ids.astype(np.int64), weights, *ends, tree.get().astype(bool)
 
-    def _zeros(self, count: int) -> Any:
+    def _zeros(self, count: int) -> DeviceArray:
         return self.cupy.zeros(count, np.uint64)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ....cuda import device
+from ....cuda.arrays import DeviceArray, DeviceModule
 from ....engine.schedule import stream
 from ....grid import Block, RegionGrid, Window, ceil_div
 from ..allocate import BacklinkForest, cells_around, sides_of
@@ -25,8 +26,15 @@ OUTSIDE = -(2**33)
 
 
 def follow(
-    kernels: Any, codes: Any, ids: Any, names: Any, rows: int, cols: int, *, wraps: bool = False
-) -> Any:
+    kernels: DeviceModule,
+    codes: DeviceArray,
+    ids: DeviceArray,
+    names: Any,
+    rows: int,
+    cols: int,
+    *,
+    wraps: bool = False,
+) -> DeviceArray:
     """Compute where the backlinks of a region's cells lead: labels, int64, on the GPU.
 
     Parameters
@@ -56,7 +64,9 @@ def follow(
     raise AssertionError("backlinks form a cycle")
 
 
-def naming(kernels: Any, labels: Any, around: Any, cols: int) -> PieceLayer:
+def naming(
+    kernels: DeviceModule, labels: DeviceArray, around: DeviceArray, cols: int
+) -> PieceLayer:
     """The layer of source ids of a region; `around` has the labels of the cells around it."""
 
     def cut(size: int, *place: Any) -> None:
@@ -85,7 +95,7 @@ class Allocation:
         self,
         problem: Problem,
         side: int,
-        kernels: Any,
+        kernels: DeviceModule,
         pool: list[BlockStaging],
         read: Read,
         write: Write,
@@ -105,7 +115,7 @@ class Allocation:
         for at in self.regions.ids():
             self._write(self.regions.window(*at), forest)
 
-    def _labels(self, window: Window) -> Any:
+    def _labels(self, window: Window) -> DeviceArray:
         import cupy
 
         r0, r1, c0, c1 = window

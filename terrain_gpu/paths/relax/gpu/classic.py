@@ -61,7 +61,7 @@ class _PieceField:
         """Larger distances are not propagated; those beyond the guard are detected at the end."""
         return self.dtype.type(min(self.piece.relaxing.farthest, self.guard))
 
-    def launch(self, name: str, cells: int, *arguments: Any) -> None:
+    def launch(self, name: str, cells: int, *arguments: object) -> None:
         """Run a kernel with one thread per cell."""
         grid = min(ceil_div(cells, 256), 1 << 16)
         self._kernels.get_function(name)((grid,), (256,), arguments)

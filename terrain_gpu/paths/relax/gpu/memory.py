@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ....cuda.arrays import DeviceArray
 from ....grid import ceil_div, round_up
 from .variants import SIDE
 
@@ -72,7 +73,7 @@ LEAST_NOTES = 4
 """How many of the notes in kernels/notes.cuh are minima; the others are counts."""
 
 
-def new_notes() -> Any:
+def new_notes() -> DeviceArray:
     import cupy
 
     counts = len(NOTES) - LEAST_NOTES

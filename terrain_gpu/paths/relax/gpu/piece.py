@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ....cuda.arrays import DeviceArray, DeviceKernel, DeviceModule
 from ....cuda.device import module
 from ....engine.schedule import stream
 from ....errors import InputError
@@ -80,7 +81,7 @@ class Piece:
         problem: Problem,
         window: Window,
         pool: list[BlockStaging],
-        notes: Any,
+        notes: DeviceArray,
         planes: int = 1,
     ) -> None:
         self.problem, self.window, self.pool, self.notes = problem, window, pool, notes
@@ -92,8 +93,8 @@ class Piece:
         mine = (g.sources.rows >= r0) & (g.sources.rows < r1)
         mine &= (g.sources.cols >= c0) & (g.sources.cols < c1)
         self.mine = np.flatnonzero(mine)
-        self.codes: Any = None
-        self.flat: Any = None
+        self.codes: DeviceArray = None
+        self.flat: DeviceArray = None
         self._allocate()
 
     def _allocate(self) -> None:
@@ -102,8 +103,8 @@ class Piece:
         problem, g = self.problem, self.ground
         cell, friction = problem.cell_dtypes()
         self.distances = padded(self.shape, self.dtype, absent(self.dtype), self.planes)
-        self.heights: Any = padded(self.shape, cell, 0)
-        self.frictions: Any = self.heights
+        self.heights: DeviceArray = padded(self.shape, cell, 0)
+        self.frictions: DeviceArray = self.heights
         if friction is not None:
             self.frictions = padded(self.shape, friction, 0)
         halo, first = self.shape.halo, self.window[0]
@@ -133,7 +134,7 @@ class Piece:
     def noted(self) -> dict[str, int]:
         return dict(zip(NOTES, map(int, self.notes.get()), strict=True))
 
-    def launch(self, name: str, cells: int, *arguments: Any) -> None:
+    def launch(self, name: str, cells: int, *arguments: object) -> None:
         """Run a kernel of kernels/fields.cu."""
         launch(self.kernels.get_function(name), cells, *arguments)
 
@@ -221,7 +222,8 @@ class Piece:
             settings = np.int32(appear), np.int32(frictions), self.notes
 
             def place(
-                part: tuple[Any, ...], shift: int, nodata: tuple[Any, ...], kernel: Any = kernel,
+                part: tuple[Any, ...], shift: int, nodata: tuple[Any, ...],
+                kernel: DeviceKernel = kernel,
                 target: tuple[Any, ...] = target, settings: tuple[Any, ...] = settings,
             ) -> None:  # fmt: skip
                 first = r0 * cols + c0 - shift
@@ -311,7 +313,9 @@ class Piece:
         seam = self.seam(self.kernels, self.distances, self.relaxing)
         return self.relaxing.run(*cells, guard, between, seam, every)
 
-    def seam(self, kernels: Any, cells: Any, relaxing: Relaxing) -> Callable[[], None] | None:
+    def seam(
+        self, kernels: DeviceModule, cells: DeviceArray, relaxing: Relaxing
+    ) -> Callable[[], None] | None:
         """Return a function that passes distances across the seam, if both sides are here.
 
         In all planes of `relaxing`.
@@ -335,7 +339,7 @@ class Piece:
 
     # -- what follows from distances -------------------------------------------------------
 
-    def link(self, farthest: Any) -> None:
+    def link(self, farthest: float) -> None:
         """Find predecessors, except on flats."""
         import cupy
 
@@ -402,7 +406,7 @@ class Piece:
         """Call `work` for blocks, in threads; for all blocks of the window when None."""
         each(self.pool, work, self.blocks() if blocks is None else blocks, done)
 
-    def distance_output(self, farthest: Any) -> PieceLayer:
+    def distance_output(self, farthest: float) -> PieceLayer:
         """The layer of distances; writing it counts reached and valid cells."""
         bound = self.dtype.type(farthest)
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from ....cuda.arrays import DeviceArray, DeviceModule
 from ....grid import Block, BlockGrid, ceil_div
 from ....report import Report
 from ....store.spill import CodedSlots, HeldSlots
@@ -102,14 +103,25 @@ class RegionField:
         self.begun: set[Region] = set()
 
     def evict(
-        self, at: Region, piece: Piece, cells: Any, kernels: Any, blocks: list[Block] | None = None
+        self,
+        at: Region,
+        piece: Piece,
+        cells: DeviceArray,
+        kernels: DeviceModule,
+        blocks: list[Block] | None = None,
     ) -> None:
         """Save blocks of the region on the GPU, all when None, and update its neighbours."""
         self.save(piece, cells, kernels, blocks)
         self.begun.add(at)
         self.put(at, piece, cells, kernels)
 
-    def save(self, piece: Piece, cells: Any, kernels: Any, blocks: Iterable[Block] | None) -> None:
+    def save(
+        self,
+        piece: Piece,
+        cells: DeviceArray,
+        kernels: DeviceModule,
+        blocks: Iterable[Block] | None,
+    ) -> None:
         """Save blocks of a piece on the GPU, all when None."""
         pitch, dtype = piece.shape.pitch, self.rims.dtype
         save = partial(launch, kernels.get_function("save"))
@@ -120,7 +132,7 @@ class RegionField:
 
         piece.move([PieceLayer("", dtype, cut)], self.spill.save, blocks=blocks)
 
-    def put(self, at: Region, piece: Piece, cells: Any, kernels: Any) -> None:
+    def put(self, at: Region, piece: Piece, cells: DeviceArray, kernels: DeviceModule) -> None:
         """Pass the outer cells of a region to its neighbours."""
         import cupy
 
@@ -131,7 +143,7 @@ class RegionField:
         self.rims.put(at, rim.get())
 
     def restorer(
-        self, piece: Piece, cells: Any, kernels: Any
+        self, piece: Piece, cells: DeviceArray, kernels: DeviceModule
     ) -> Callable[[Block, BlockStaging], None] | None:
         """Return a function that copies a saved block back to the GPU; None if there is none."""
         known = self.spill.saved.intersection(piece.blocks())
@@ -151,13 +163,20 @@ class RegionField:
 
         return restore
 
-    def receive(self, at: Region, piece: Piece, cells: Any, kernels: Any, pending: Any) -> None:
+    def receive(
+        self, at: Region, piece: Piece, cells: DeviceArray, kernels: DeviceModule, pending: Any
+    ) -> None:
         """Take the distances that neighbours have lowered since the last visit."""
         receive(*self.rims.ring(at), piece, cells, kernels, pending)
 
 
 def receive(
-    ring: np.ndarray, seen: np.ndarray, piece: Piece, cells: Any, kernels: Any, pending: Any
+    ring: np.ndarray,
+    seen: np.ndarray,
+    piece: Piece,
+    cells: DeviceArray,
+    kernels: DeviceModule,
+    pending: Any,
 ) -> None:
     """Set the distances around a piece; tiles beside lower ones than were seen become pending."""
     import cupy

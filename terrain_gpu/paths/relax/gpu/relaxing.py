@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ....cuda.arrays import DeviceArray
 from ....cuda.device import module, shared_memory
 from ...cost.knights import Options
 from ...cost.models import cuda_parameters
@@ -79,7 +80,7 @@ class Relaxing:
         friction: np.dtype | None,
         distance: np.dtype,
         options: Options,
-        farthest: Any,
+        farthest: float,
         planes: int = 1,
     ) -> None:
         import cupy
@@ -176,10 +177,10 @@ class Relaxing:
 
     def run(
         self,
-        heights: Any,
-        frictions: Any,
-        lengths: Any,
-        distances: Any,
+        heights: DeviceArray,
+        frictions: DeviceArray,
+        lengths: DeviceArray,
+        distances: DeviceArray,
         guard: Any,
         between: Callable[[], Any] = lambda: None,
         seam: Callable[[], None] | None = None,

@@ -98,7 +98,7 @@ class Rims:
             self.changed.notify_all()
 
     def next(
-        self, farthest: Any, may: Callable[[Region], bool] = lambda region: True
+        self, farthest: float, may: Callable[[Region], bool] = lambda region: True
     ) -> Region | None:
         """Remove and return the pending region with the least key that `may` be taken, or None."""
         with self.changed:

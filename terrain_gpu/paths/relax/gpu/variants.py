@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ....cells import fits
+from ....cuda.arrays import DeviceArray, DeviceKernel
 from ....facts import Settings
 from ....grid import ceil_div
 from ...cost.continuous import Continuous
@@ -190,12 +191,12 @@ def reading_macros(raw: np.dtype, cell: np.dtype, distance: np.dtype) -> Setting
     return {**names, "DISTANCE": _DISTANCES[distance.name], "SCALED": 0}
 
 
-def absent(dtype: np.dtype) -> Any:
+def absent(dtype: np.dtype) -> DeviceArray:
     """The distance value that marks absent cells."""
     return np.nan if dtype.kind == "f" else np.iinfo(dtype).max
 
 
-def launch(kernel: Any, cells: int, *arguments: Any) -> None:
+def launch(kernel: DeviceKernel, cells: int, *arguments: object) -> None:
     """Run a kernel whose threads each process several cells, on the current stream."""
     kernel((int(min(ceil_div(cells, 256), 1 << 16)),), (256,), arguments)
 

@@ -23,6 +23,7 @@ from ....facts import Findings
 from ....grid import Block, BlockGrid
 from ....plurals import counted
 from ....store import Layer, TileStore
+from ....store.readable import Readable, Typed
 from ..expression import Expression
 from .kernels import check_order, join_cells, join_line, new_labels, to_roots
 
@@ -33,7 +34,7 @@ _STRIP = 1 << 16
 def verify_labels(
     condition: Expression,
     sources: Mapping[str, Any],
-    labels: Any,
+    labels: Readable,
     connectivity: int,
     expected: Findings,
     limits: Limits,
@@ -82,7 +83,7 @@ def _check(
     of: _BlockLabels,
     at: Block,
     data: list[np.ndarray],
-) -> tuple[Any, ...]:
+) -> tuple[int, int, list[np.ndarray], np.ndarray, np.ndarray, np.ndarray]:
     """Check which cells of a block have labels; return what `_Count.add` takes."""
     labels = of.layer
     stored, (r0, r1, c0, c1) = data[0], labels.blocks.window(*at)
@@ -106,7 +107,7 @@ def _check(
 
 
 def plan_labels(
-    blocks: BlockGrid, labels: Any, sources: Iterable[Any], limits: Limits
+    blocks: BlockGrid, labels: Typed, sources: Iterable[Any], limits: Limits
 ) -> tuple[StreamPlan, list[Read]]:
     """Plan the pass; the layer of labels need not exist yet."""
     reads = [Read(labels), *map(Read, sources)]
@@ -136,10 +137,12 @@ def verify_stored_labels(store: TileStore, layer: Layer, limits: Limits) -> Find
 class _BlockLabels(NamedTuple):
     """Checks labels of blocks; can be sent to workers."""
 
-    layer: Any
+    layer: Readable
     diagonal: bool
 
-    def look(self, at: Block, labels: np.ndarray) -> tuple[Any, ...]:
+    def look(
+        self, at: Block, labels: np.ndarray
+    ) -> tuple[int, int, list[np.ndarray], np.ndarray, np.ndarray, np.ndarray]:
         """Return what `_Count.add` takes for a block."""
         rows, cols = labels.shape
         r0, _, c0, _ = self.layer.blocks.window(*at)
@@ -167,7 +170,7 @@ class _Count:
     A *piece* is the part of a component in a block, if it touches the rim of the block.
     """
 
-    def __init__(self, labels: Any, *, diagonal: bool) -> None:
+    def __init__(self, labels: Readable, *, diagonal: bool) -> None:
         self._layer, self._diagonal = labels, diagonal
         self._blocks: BlockGrid = labels.blocks
         rows, cols, (down, across) = self._blocks.rows, self._blocks.cols, self._blocks.shape
@@ -181,7 +184,11 @@ class _Count:
         self._starts = np.zeros((rows, across), np.int64)
         self._cells = self._joined = 0
 
-    def add(self, at: Block, summary: tuple[Any, ...]) -> None:
+    def add(
+        self,
+        at: Block,
+        summary: tuple[int, int, list[np.ndarray], np.ndarray, np.ndarray, np.ndarray],
+    ) -> None:
         """Add a block."""
         cells, joined, sides, labels, tops, starts = summary
         i, j = at
