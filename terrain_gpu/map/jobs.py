@@ -192,6 +192,7 @@ class MapRun:
         drawn = cells[:: max(1, len(cells) // 4000)]
         drawn = np.concatenate((drawn, cells[-1:]))
         return {
+            "run": self.number,
             "cells": ((drawn + 0.5) * base).round(1).tolist(),
             "length": float(along[-1]),
             "cost": self.source.shown("cost_distance").pyramid.value(row, col),

@@ -21,6 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 from ..errors import InputError, OutputError, StoreError, TerrainError
 from ..facts import JsonObject, Settings
 from ..grid import GridSpec, ceil_div
+from ..grid.lengths import metres_per_unit
 from ..store import TileStore
 from ..store.levels import overviews_of
 from ..store.manage import made_by
@@ -41,6 +42,7 @@ TYPES = {
     "index.html": "text/html; charset=utf-8",
     "map.css": "text/css; charset=utf-8",
     "map.js": "text/javascript; charset=utf-8",
+    "grid.js": "text/javascript; charset=utf-8",
     "panel.js": "text/javascript; charset=utf-8",
     "profile.js": "text/javascript; charset=utf-8",
     "ol.js": "text/javascript; charset=utf-8",
@@ -260,6 +262,8 @@ class MapServer:
                 "cols": grid.cols,
                 "transform": list(grid.transform),
                 "crs": grid.crs_name or None,
+                "unit": metres_per_unit(grid) if grid.crs_wkt else None,
+                "geographic": grid.is_geographic,
                 "metres": _in_metres(grid),
                 "aspect": self.source.aspect,
                 "tile": SIDE,

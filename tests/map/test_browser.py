@@ -77,7 +77,7 @@ class Page:
     def run(self, script, *given):
         return self.driver.execute_script(script, *given)
 
-    def until(self, script, seconds=60):
+    def until(self, script, seconds=15):
         end = time.monotonic() + seconds
         while not (found := self.run(script)):
             assert time.monotonic() < end, (script, self.text("#error"), self.text("#phase"))
@@ -103,6 +103,30 @@ class Page:
             actions.click()
         actions.perform()
 
+    def tap(self, x, y):
+        """Touch a part of the window."""
+        width, height = self.run("return [innerWidth, innerHeight]")
+        points = [{"x": x * width, "y": y * height}]
+        for kind, at in (("touchStart", points), ("touchEnd", [])):
+            message = {"type": kind, "touchPoints": at}
+            self.driver.execute_cdp_cmd("Input.dispatchTouchEvent", message)
+
+    def delay(self, words):
+        """Hold back replies to requests; `window.held` lists the functions that send them."""
+        self.run(
+            """const ask = window.direct = window.fetch;
+               window.held = [];
+               window.come = 0;
+               window.fetch = async (place, ...more) => {
+                 const reply = await ask(place, ...more);
+                 if (!String(place).includes(arguments[0][0])
+                     || (more[0]?.method ?? "GET") !== arguments[0][1]) return reply;
+                 await new Promise((done) => window.held.push(done));
+                 ++window.come;
+                 return reply;
+               };""".replace("arguments[0]", repr(list(words)))
+        )
+
     def shot(self, name):
         """Keep a picture of the window; return the lightness of its cells, 0 to 255."""
         file = str(self.folder / f"{name}.png")
@@ -111,6 +135,12 @@ class Page:
             light = picture.read([1, 2, 3]).mean(axis=0)
         assert light.std() > 5, "one colour"
         return light
+
+    def type(self, selector, text):
+        """Type text into an empty field, and press Enter."""
+        field = self.find(selector)
+        field.clear()
+        field.send_keys(text, webdriver.Keys.ENTER)
 
     def press(self, *keys):
         webdriver.ActionChains(self.driver).send_keys(*keys).perform()
@@ -250,25 +280,136 @@ def test_a_late_path_of_an_earlier_run_is_not_shown(page):
     page.pick("distance")
     page.at(0.5, 0.4, click=1)
     page.until("return document.getElementById('layer-run') !== null")
-    page.run(
-        """const ask = window.fetch;
-           window.late = 0;
-           window.fetch = async (place, ...more) => {
-             const reply = await ask(place, ...more);
-             if (!String(place).includes("/path/")) return reply;
-             await new Promise((done) => { window.answer = done; });
-             ++window.late;
-             return reply;
-           };"""
-    )
+    page.delay(("/path/", "GET"))
     page.at(0.7, 0.7)
-    page.until("return window.answer !== undefined")
+    page.until("return window.held.length > 0")
     page.run("document.getElementById('again').click()")
     page.until("return document.getElementById('layer-run') === null")
-    page.run("window.answer()")
-    page.until("return window.late > 0")
+    page.run("window.held[0]()")
+    page.until("return window.come > 0")
     page.until("return document.getElementById('layer-run') !== null")
     assert page.run("return document.getElementById('profile').hidden")
+
+
+def test_late_values_of_an_earlier_run_are_not_shown(page):
+    page.pick("distance")
+    page.at(0.5, 0.4, click=1)
+    page.until("return document.getElementById('layer-run') !== null")
+    page.delay(("/values/", "GET"))
+    page.at(0.7, 0.7, click=1)
+    page.until("return window.held.length > 0")
+    page.run("document.getElementById('again').click()")
+    page.run("window.held.splice(0).forEach((send) => send())")
+    page.until("return window.come > 0")
+    assert page.text("#readout") == ""
+    # The pin stays, and gets the value and the path of the new run.
+    page.until("return window.held.length > 0")
+    page.run("window.fetch = window.direct; window.held.forEach((send) => send())")
+    page.until("return !document.getElementById('profile').hidden")
+
+
+def test_of_two_runs_the_last_one_is_shown(page, server):
+    """Though the server's reply to the first one comes last."""
+    page.delay(("runs", "POST"))
+    for count, x in ((1, 0.5), (2, 0.8)):
+        page.pick("distance")
+        page.at(x, 0.4, click=1)
+        page.until(f"return window.held.length === {count}")
+    page.run("window.held[1]()")
+    page.until("return document.getElementById('layer-run') !== null")
+    page.run("window.held[0]()")
+    page.until("return window.come === 2")
+    page.at(0.7, 0.7)
+    page.until("return !document.getElementById('profile').hidden")
+    assert page.text("#error") == ""
+    last = max(server.runs.runs)
+    assert page.run("return location.hash").endswith(f"run={last}")
+
+
+def test_a_click_outside_and_errors(page):
+    for tool in ("look", "distance"):
+        page.pick(tool)
+        page.at(0.995, 0.99, click=1)
+        page.until("return document.getElementById('error').textContent.includes('outside')")
+        page.at(0.6, 0.5, click=1)
+        page.until("return document.getElementById('error').textContent === ''")
+    page.until("return document.getElementById('layer-run') !== null")
+    page.run("window.fetch = async () => { throw new TypeError('gone'); }")
+    page.at(0.7, 0.6, click=1)
+    page.until("return document.getElementById('error').textContent.includes('does not answer')")
+    page.shot("stopped")
+
+
+def test_typed_coordinates_and_several_points(page, server):
+    page.pick("distance")
+    for text in ("5000", "a, b", "0, 0"):
+        page.type("#typed", text)
+        page.until("return document.getElementById('error').textContent !== ''")
+    page.run("document.getElementById('several').click()")
+    for count, text in ((1, "6005, 8005"), (2, "7005 7005")):
+        page.type("#typed", text)
+        page.until("return document.getElementById('layer-run') !== null")
+        places = list(server.runs.runs.values())[-1].job.places
+        assert places == [[99, 100], [199, 200]][:count]
+        page.until("return document.getElementById('error').textContent === ''")
+    page.pick("look")
+    paths = []
+    for x in (0.6, 0.8):
+        page.at(x, 0.3, click=1)
+        paths.append(
+            page.until(
+                "const c = document.querySelector('#profile figcaption')?.textContent;"
+                f"return c && !{paths}.includes(c) && c"
+            )
+        )
+    assert len(set(paths)) == 2
+    page.shot("several")
+    page.run("document.getElementById('unpin').click()")
+    assert page.run("return document.getElementById('profile').hidden")
+
+
+@pytest.fixture
+def phone(chromium):
+    """A phone with a touch screen."""
+    size = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+    chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    chromium.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": True})
+    yield
+    chromium.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
+    chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_on_a_phone(phone, page, server):
+    """A tap shows value, path and profile; another one starts no run; the sheet folds."""
+    small = """return [...document.querySelectorAll("button, select, #tools span, .check")]
+                 .map((one) =>
+                 [one.id || one.textContent, one.getBoundingClientRect()]).filter(([, box]) =>
+                 box.width && (box.height < 44 || box.width < 44)).map(([name]) => name)"""
+    assert page.run(small) == []
+    folded = page.run("return document.getElementById('panel').getBoundingClientRect().top")
+    assert folded > 600
+    page.pick("distance")
+    page.tap(0.5, 0.4)
+    page.until("return document.getElementById('layer-run') !== null")
+    runs = len(server.runs.runs), max(server.runs.runs)
+    page.tap(0.7, 0.3)
+    first = page.until("return document.querySelector('#profile figcaption')?.textContent")
+    value = page.until("return document.getElementById('readout').textContent")
+    page.shot("tap")
+    page.tap(0.3, 0.5)
+    page.until(
+        f"return document.querySelector('#profile figcaption').textContent !== '{first}'"
+        f" && document.getElementById('readout').textContent !== '{value}'"
+    )
+    assert (len(server.runs.runs), max(server.runs.runs)) == runs
+    page.run("document.getElementById('fold').click()")
+    assert (
+        page.run("return document.getElementById('fold').getAttribute('aria-expanded')") == "true"
+    )
+    assert page.run(small) == []
+    top = page.run("return document.getElementById('panel').getBoundingClientRect().top")
+    assert 844 * 0.3 < top < folded
+    page.shot("unfolded")
 
 
 def test_rows_that_count_northwards(chromium, tmp_path):

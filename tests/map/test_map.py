@@ -254,7 +254,7 @@ def test_the_page_and_what_it_needs(server):
 def needed_by(page):
     found = re.findall(r'(?:href|src)="([a-z]+\.\w+)"', page)
     assert "map.js" in found
-    return [*found, "ol.js", "panel.js", "profile.js"]
+    return [*found, "grid.js", "ol.js", "panel.js", "profile.js"]
 
 
 REFUSED = {

@@ -1,11 +1,12 @@
-// The map of a store. Coordinates of the map count cells, east and north: see `point`.
+// The map of a store.
 
 import {
   Circle, Draw, Feature, Fill, LineString, Map, Point, Projection, Stroke, Style, TileGrid,
   TileImage, TileLayer, VectorLayer, VectorSource, View, controls,
 } from "./ol.js";
+import { gridOf } from "./grid.js";
 import { layerRow, make } from "./panel.js";
-import { draw as drawProfile, withUnits } from "./profile.js";
+import { draw as drawProfile, number, withUnits } from "./profile.js";
 
 const $ = (id) => document.getElementById(id);
 const TITLES = {
@@ -13,28 +14,28 @@ const TITLES = {
   surface: "length on the surface", absdiff: "metres up and down", minimax: "highest step",
 };
 const HINTS = {
-  look: "", distance: "The cost from there to everywhere; then move over the map to see paths.",
-  barrier: "Click corners; a double click ends the line. Then set a source or run again.",
-  watershed: "All that drains through the cell that you click, such as one of a river.",
+  look: "Shows the values of a cell and, after a run from a source, the path to it.",
+  distance: "Computes the cost from there to every cell.",
+  barrier: "Sets corners of a line; a double click ends it. Then set a source or run again.",
+  watershed: "Finds all that drains through a cell, such as one of a river.",
 };
 
 async function ask(path, options) {
-  const reply = await fetch(path, options);
+  const reply = await fetch(path, options).catch(() => {
+    throw new Error("The map does not answer. Start it again, and open its new address.");
+  });
   const told = await reply.json();
   if (!reply.ok) throw new Error(told.error);
   return told;
 }
 
+const tell = (text) => { $("error").textContent = text; };
 const store = await ask("store.json");
-const [dx, , x0, , dy, y0] = store.transform;
-const wide = store.aspect;         // width of a cell over its height
-const right = dx < 0 ? -1 : 1, up = dy > 0 ? 1 : -1;  // where the next column and the next row lie
-const point = ([row, col]) => [right * col * wide, up * row];
-const [x1, y1] = point([store.rows, store.cols]);
-const extent = [Math.min(0, x1), Math.min(0, y1), Math.max(0, x1), Math.max(0, y1)];
+const grid = gridOf(store);
+const { extent, point, middle, cellAt, right, up, wide } = grid;
 const projection = new Projection({ code: "cells", units: "pixels", extent });
 const rows = [];                   // of the list of layers
-let run = null, barriers = [], source = null, runRows = [], latest = 0;
+let run = null, barriers = [], sources = [], pins = [], runRows = [], latest = 0;
 
 // -- layers ----------------------------------------------------------------------------------
 
@@ -45,9 +46,13 @@ function tiles(where, what, name, base, version) {
   // Tiles count east and south from the first cell; those before it are -1, -2, ...
   const url = ([z, x, y]) =>
     `${where}/${what}/${name}/${resolutions[z]}/${up < 0 ? y : -1 - y}/${right > 0 ? x : -1 - x}.png?v=${version}`;
-  return new TileLayer({
+  const layer = new TileLayer({
     source: new TileImage({ projection, tileGrid, tileUrlFunction: (at) => at && url(at), transition: 120 }),
   });
+  // Cells larger than a pixel have sharp edges.
+  layer.on("prerender", ({ context }) => { context.imageSmoothingEnabled = view.getResolution() >= base; });
+  layer.getSource().on("tileloaderror", () => ask("store.json").catch((error) => tell(error.message)));
+  return layer;
 }
 
 function addRow(id, title, where, what, name, { shown = false, opacity = 1, base = 1, z = 1 } = {}) {
@@ -69,8 +74,9 @@ function addRow(id, title, where, what, name, { shown = false, opacity = 1, base
     }
     remember();
   };
-  row.item = layerRow(row, row.show, what.includes("shade") ? null
-    : async () => ({ ...(await row.told()), lines: what.includes("lines") }));
+  const legend = async () => ({ ...(await row.told()), lines: what.includes("lines") });
+  const failed = (error) => { if (rows.includes(row)) tell(error.message); };
+  row.item = layerRow(row, row.show, what.includes("shade") ? null : legend, failed);
   rows.push(row);
   row.show();
   return row;
@@ -90,6 +96,11 @@ const halo = (colour, width) => [
   new Style({ stroke: new Stroke({ color: "#ffffffd0", width: width + 3 }) }),
   new Style({ stroke: new Stroke({ color: colour, width }) }),
 ];
+const dot = (radius, fill, edge) => new Style({
+  image: new Circle({
+    radius, fill: new Fill({ color: fill }), stroke: new Stroke({ color: edge, width: 2.5 }),
+  }),
+});
 const lines = new VectorSource(), path = new VectorSource(), marks = new VectorSource();
 const map = new Map({
   target: "map",
@@ -103,11 +114,8 @@ const map = new Map({
     new VectorLayer({ source: path, zIndex: 101, style: () => halo(css("--path"), 3) }),
     new VectorLayer({
       source: marks, zIndex: 102,
-      style: () => new Style({
-        image: new Circle({
-          radius: 7, fill: new Fill({ color: css("--path") }), stroke: new Stroke({ color: "#fff", width: 2.5 }),
-        }),
-      }),
+      // Sources are filled; pins are rings.
+      style: (mark) => (mark.get("pin") ? dot(6, "#fff", css("--path")) : dot(7, css("--path"), "#fff")),
     }),
   ],
 });
@@ -116,21 +124,49 @@ const drawing = new Draw({ source: lines, type: "LineString" });
 drawing.setActive(false);
 map.addInteraction(drawing);
 
-const cellAt = ([x, y]) => {
-  const at = [Math.floor(up * y), Math.floor(right * x / wide)];
-  return at[0] >= 0 && at[0] < store.rows && at[1] >= 0 && at[1] < store.cols ? at : null;
-};
-const places = ([row, col]) => `${(x0 + dx * (col + 0.5)).toFixed(digits(dx))}, `
-  + `${(y0 + dy * (row + 0.5)).toFixed(digits(dy))}`;
-const digits = (step) => Math.min(8, Math.max(0, 1 - Math.floor(Math.log10(Math.abs(step)))));
+function drawMarks() {
+  marks.clear();
+  for (const at of sources) marks.addFeature(new Feature(new Point(middle(at))));
+  for (const at of pins) marks.addFeature(new Feature({ geometry: new Point(middle(at)), pin: true }));
+  $("unpin").disabled = !pins.length;
+}
 
-// -- what is under the pointer ---------------------------------------------------------------
+// Show the whole raster beside the panel; on a narrow screen above it.
+const narrow = matchMedia("(max-width: 700px)");
 
-let asked = 0, waiting = null;
+function fit() {
+  const panel = $("panel").getBoundingClientRect();
+  const padding = narrow.matches ? [60, 14, innerHeight - panel.top + 14, 14] : [14, 60, 14, panel.right + 14];
+  view.fit(extent, { size: map.getSize(), padding });
+}
+$("fit").addEventListener("click", fit);
 
+function fold(folded) {
+  $("panel").classList.toggle("folded", folded);
+  $("fold").setAttribute("aria-expanded", !folded);
+  $("fold").textContent = folded ? "More" : "Less";
+}
+$("fold").addEventListener("click", () => fold(!$("panel").classList.contains("folded")));
+fold(narrow.matches);
+narrow.addEventListener("change", () => fold(narrow.matches));
+
+// A scale bar of a round length, at most 110 pixels wide.
+function drawScale() {
+  const pixel = view.getResolution() * grid.length(view.getCenter());
+  const tens = 10 ** Math.floor(Math.log10(110 * pixel));
+  const length = tens * (110 * pixel >= 5 * tens ? 5 : 110 * pixel >= 2 * tens ? 2 : 1);
+  $("scale").style.width = `${length / pixel}px`;
+  $("scale").textContent = !store.unit ? number(length)
+    : length >= 1000 ? `${number(length / 1000)} km` : `${number(length)} m`;
+}
+
+// -- what is under the pointer, and at pins --------------------------------------------------
+
+let looks = 0, paths = 0, waiting = null;
+
+// Values at a place; they are shown unless another place is asked for, or the run is replaced.
 async function look(coordinate) {
-  const at = coordinate && cellAt(coordinate);
-  const turn = ++asked;
+  const at = coordinate && cellAt(coordinate), turn = ++looks;
   if (!at) {
     $("readout").textContent = "";
     return;
@@ -142,119 +178,190 @@ async function look(coordinate) {
     for (const [where, names] of Object.entries(wanted)) {
       const found = await ask(`${where}/values/${at.join("/")}?names=${[...names].join(",")}`);
       for (const [name, value] of Object.entries(found)) {
+        if (turn !== looks) return;
         const { units } = await rows.find((row) => row.where === where && row.name === name).told();
         texts.push(`${name.replaceAll("_", " ")} ${value === null ? "–" : withUnits(value, units)}`);
       }
     }
-    if (turn !== asked) return;
-    $("readout").textContent = `${places(at)}   ${texts.join(", ")}`;
-    if (run?.kind === "distance" && run.state === "done") await showPath(at, turn);
-  } catch {
-    // the run has been replaced meanwhile
+    if (turn !== looks) return;
+    const place = grid.text([at[0] + 0.5, at[1] + 0.5]).join(", ");
+    $("readout").textContent = `${place}   ${texts.join(", ")}`;
+  } catch (error) {
+    if (turn === looks) tell(error.message);
   }
 }
 
-async function showPath(at, turn) {
-  const found = await ask(`runs/${run.run}/path/${at.join("/")}`);
-  if (turn !== asked) return;
+// The same while the pointer moves; without pins, also the path.
+function hover(coordinate) {
+  look(coordinate);
+  const at = cellAt(coordinate);
+  if (at && !pins.length) showPaths([at]);
+}
+
+function forgetPaths() {
+  ++paths; // one of the run before may still be on its way
   path.clear();
   $("profile").hidden = true;
-  if (!found) return;
-  path.addFeature(new Feature(new LineString(found.cells.map(point))));
-  const { units } = await runRows[0].told();
-  if (turn !== asked) return;
-  drawProfile($("profile"), found, { units, metres: store.metres });
 }
+
+// The paths of this run to cells, and the profile of the last one.
+async function showPaths(cells) {
+  const turn = ++paths, mine = run;
+  if (mine?.kind !== "distance" || mine.state !== "done") return;
+  try {
+    const { units } = await runRows[0].told();
+    const found = await Promise.all(cells.map((at) => ask(`runs/${mine.run}/path/${at.join("/")}`)));
+    if (turn !== paths) return;
+    forgetPaths();
+    for (const one of found) {
+      if (one) path.addFeature(new Feature(new LineString(one.cells.map(point))));
+    }
+    const last = found.at(-1);
+    if (last) drawProfile($("profile"), last, { units, metres: store.metres });
+    else if (pins.length) tell("No path leads there.");
+  } catch (error) {
+    if (turn === paths) tell(error.message);
+  }
+}
+
+function pin(at) {
+  pins = $("several").checked ? [...pins, at] : [at];
+  drawMarks();
+  look(middle(at));
+  showPaths(pins);
+}
+
+function unpin() {
+  pins = [];
+  drawMarks();
+  forgetPaths();
+}
+$("unpin").addEventListener("click", unpin);
 
 map.on("pointermove", (event) => {
   if (event.dragging) return;
   clearTimeout(waiting);
-  waiting = setTimeout(look, 25, event.coordinate);
+  waiting = setTimeout(hover, 25, event.coordinate);
+});
+$("map").addEventListener("pointerleave", (event) => {
+  clearTimeout(waiting);
+  if (event.pointerType === "mouse" && pins.length) look(middle(pins.at(-1)));
 });
 map.on("moveend", () => {
-  if (document.activeElement === $("map") && $("map").matches(":focus-visible")) look(view.getCenter());
+  if (document.activeElement === $("map") && $("map").matches(":focus-visible")) hover(view.getCenter());
+  drawScale();
   remember();
 });
 $("map").addEventListener("focus", () => {
-  if ($("map").matches(":focus-visible")) look(view.getCenter());
+  if ($("map").matches(":focus-visible")) hover(view.getCenter());
 });
 
-// -- runs ------------------------------------------------------------------------------------
+// -- what a click does -----------------------------------------------------------------------
 
 const tool = () => document.querySelector("input[name=tool]:checked").value;
 
 function setTool(name) {
   document.querySelector(`input[name=tool][value=${name}]`).checked = true;
   drawing.setActive(name === "barrier");
-  $("hint").textContent = HINTS[name];
+  $("map").dataset.tool = name;
+  $("hint").textContent = store.no_runs ?? HINTS[name];
 }
 for (const input of document.querySelectorAll("input[name=tool]")) {
   input.addEventListener("change", () => setTool(input.value));
 }
 
 function use(coordinate) {
-  const at = cellAt(coordinate);
-  if (!at || !["distance", "watershed"].includes(tool())) return;
-  source = at;
-  start(tool());
+  const at = cellAt(coordinate), name = tool();
+  tell(at ? "" : "That is outside the raster.");
+  if (!at) return;
+  if (name === "look") pin(at);
+  else if (name === "barrier") drawing.appendCoordinates([coordinate]);
+  else {
+    const more = name === "distance" && $("several").checked && run?.kind === "distance";
+    start(name, more ? [...sources, at] : [at]);
+  }
 }
-map.on("singleclick", (event) => use(event.coordinate));
+map.on("singleclick", (event) => tool() !== "barrier" && use(event.coordinate));
 $("map").addEventListener("keydown", (event) => {
-  if (event.key !== "Enter" || event.target !== $("map")) return;
-  if (tool() === "barrier") drawing.appendCoordinates([view.getCenter()]);
-  else use(view.getCenter());
+  if (event.key === "Enter" && event.target === $("map")) use(view.getCenter());
+});
+$("go").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const words = $("typed").value.trim().split(/[\s,;]+/), numbers = words.map(Number);
+  if (words.length !== 2 || !numbers.every(Number.isFinite)) {
+    tell("Type two numbers: x, y in the raster's CRS.");
+    return;
+  }
+  const position = point(grid.placeOf(numbers));
+  if (cellAt(position)) view.setCenter(position);
+  use(position);
 });
 addEventListener("keydown", (event) => {
   if (event.key !== "Escape") return;
   if (tool() === "barrier") {
     if (event.target === $("map")) drawing.finishDrawing();
     else drawing.abortDrawing();
-  }
+  } else if (tool() === "look") unpin();
   setTool("look");
 });
 
+drawing.on("drawstart", () => { $("finish").hidden = false; });
+drawing.on("drawabort", () => { $("finish").hidden = true; });
 drawing.on("drawend", (event) => {
-  barriers.push(event.feature.getGeometry().getCoordinates().map(([x, y]) => [up * y, right * x / wide]));
+  $("finish").hidden = true;
+  barriers.push(event.feature.getGeometry().getCoordinates().map(grid.place));
   $("clear").disabled = false;
-  $("again").disabled = !source;
+  $("again").disabled = !sources.length;
 });
+$("finish").addEventListener("click", () => drawing.finishDrawing());
 $("clear").addEventListener("click", () => {
   lines.clear();
   barriers = [];
   $("clear").disabled = true;
 });
-$("again").addEventListener("click", () => start("distance"));
-$("cancel").addEventListener("click", () => run && ask(`runs/${run.run}`, { method: "DELETE" }));
 
-async function start(kind) {
-  $("error").textContent = "";
-  const job = { kind, places: [source], factor: 1 };
+// -- runs ------------------------------------------------------------------------------------
+
+$("again").addEventListener("click", () => start("distance", sources));
+$("cancel").addEventListener("click", () => {
+  if (run) ask(`runs/${run.run}`, { method: "DELETE" }).catch((error) => tell(error.message));
+});
+
+async function start(kind, places) {
+  const turn = ++latest, job = { kind, places, factor: 1 };
+  tell("");
+  forget();
+  sources = places;
+  drawMarks();
+  if (!$("several").checked) setTool("look");
   if (kind === "distance") {
     Object.assign(job, { cost: $("cost").value, factor: Number($("level").value), barriers });
   }
   try {
-    await follow(await ask("runs", { method: "POST", body: JSON.stringify(job) }));
+    const begun = await ask("runs", { method: "POST", body: JSON.stringify(job) });
+    if (turn === latest) await follow(begun, turn);
   } catch (error) {
-    $("error").textContent = error.message;
+    if (turn !== latest) return;
+    $("run").hidden = true;
+    tell(error.message);
   }
 }
 
+// Nothing of the run before may stay, nor arrive later.
 function forget() {
-  ++asked; // a path of the run before may still be on its way
+  ++looks;
+  $("readout").textContent = "";
+  forgetPaths();
+  run = null;
   for (const row of runRows) dropRow(row);
   runRows = [];
-  path.clear();
-  $("profile").hidden = true;
 }
 
-// Show a run until it ends, and then its result.
-async function follow(begun) {
-  const mine = ++latest;
+// Show a run until it ends, and then its result, unless another one has been started.
+async function follow(begun, turn) {
   run = begun;
-  forget();
-  marks.clear();
-  source = run.places[0];
-  marks.addFeature(new Feature(new Point(point([source[0] + 0.5, source[1] + 0.5]))));
+  sources = run.places;
+  drawMarks();
   $("run").hidden = false;
   while (run.state === "running") {
     $("phase").textContent = run.phase ?? "Starting";
@@ -266,12 +373,12 @@ async function follow(begun) {
     }
     await new Promise((done) => setTimeout(done, 150));
     const told = await ask(`runs/${begun.run}`);
-    if (mine !== latest) return;
+    if (turn !== latest) return;
     run = told;
   }
   $("run").hidden = true;
   $("again").disabled = run.kind !== "distance";
-  if (run.state === "failed") $("error").textContent = run.error;
+  if (run.state === "failed") tell(run.error);
   if (run.state !== "done") return;
   const where = `runs/${run.run}`, settings = { shown: true, base: run.factor, z: 50 };
   if (run.kind === "distance") {
@@ -283,6 +390,10 @@ async function follow(begun) {
     runRows = [addRow("run", "Upstream of the click", where, ["cells"], run.layer, { ...settings, opacity: 0.6 })];
   }
   $("layers").prepend(runRows[0].item);
+  if (pins.length) {
+    look(middle(pins.at(-1)));
+    showPaths(pins);
+  }
   remember();
 }
 
@@ -290,19 +401,20 @@ async function follow(begun) {
 
 let ready = false;
 
+// Coordinates are those of the CRS, so that a link also fits another store of the place.
 function remember() {
   if (!ready) return;
-  const [x, y] = view.getCenter();
+  const [x, y] = grid.text(grid.place(view.getCenter()));
   const shown = rows.filter((row) => row.shown && row.id !== "run").map((row) => `${row.id}:${row.opacity}`);
-  const parts = { x: x.toFixed(1), y: (-y).toFixed(1), cell: view.getResolution().toPrecision(4) };
-  const words = new URLSearchParams({ ...parts, layers: shown.join(",") });
+  const scale = (view.getResolution() * Math.abs(store.transform[4])).toPrecision(4);
+  const words = new URLSearchParams({ x, y, scale, layers: shown.join(",") });
   if (run?.state === "done") words.set("run", run.run);
   history.replaceState(null, "", `#${words}`);
 }
 
 function wanted() {
   const words = new URLSearchParams(location.hash.slice(1));
-  const numbers = ["x", "y", "cell"].map((key) => Number.parseFloat(words.get(key)));
+  const numbers = ["x", "y", "scale"].map((key) => Number.parseFloat(words.get(key)));
   const layers = words.has("layers")
     ? Object.fromEntries(words.get("layers").split(",").filter(Boolean).map((one) => {
       const [id, opacity] = one.split(":");
@@ -320,11 +432,11 @@ function begin() {
   $("title").textContent = store.name;
   $("facts").textContent = `${store.rows.toLocaleString("en")} × ${store.cols.toLocaleString("en")} cells`
     + (store.crs ? `, ${store.crs}` : "");
-  const size = map.getSize(), left = innerWidth > 700 ? 310 : 0;
-  view.fit(extent, { size, padding: [14, 14, 14, left] });
+  beginRuns();
+  fit();
   if (link.place) {
-    view.setCenter([link.place[0], -link.place[1]]);
-    view.setResolution(link.place[2]);
+    view.setCenter(point(grid.placeOf(link.place)));
+    view.setResolution(link.place[2] / Math.abs(store.transform[4]));
   }
   const setting = (id, opacity, usual) => link.layers
     ? { shown: id in link.layers, opacity: link.layers[id] ?? opacity }
@@ -339,10 +451,9 @@ function begin() {
     list.push(addRow("hillshade", "hillshade", "store", ["shade"], store.heights, { ...setting("hillshade", 1, true), z: 1 }));
   }
   $("layers").append(...list.map((row) => row.item));
-  beginRuns();
   ready = true;
   const old = store.runs.find((one) => String(one.run) === link.run);
-  if (old) follow(old);
+  if (old) follow(old, ++latest).catch((error) => tell(error.message));
 }
 
 function beginRuns() {
@@ -355,14 +466,14 @@ function beginRuns() {
   }
   $("level").value = store.levels.find((factor) => cells / factor ** 2 <= 5e6) ?? store.levels.at(-1);
   if (store.no_runs) {
-    $("hint").textContent = store.no_runs;
-    for (const one of $("runs").querySelectorAll("input, select, button")) one.disabled = true;
+    for (const one of document.querySelectorAll("#tools input:not([value=look]), #settings select")) one.disabled = true;
   }
   if (!store.directions) {
     const input = document.querySelector("input[value=watershed]");
     input.disabled = true;
     input.parentElement.title = "This needs flow directions: terrain-gpu flow-direction";
   }
+  setTool("look");
 }
 
 begin();

@@ -49,8 +49,8 @@ export function legend(told) {
 }
 
 // One row of the list. `row`: {id, title, shown, opacity}; `changed` is called after a change,
-// and `told`, if not null, gives the legend.
-export function layerRow(row, changed, told) {
+// `told`, if not null, gives the legend, and `failed` receives the error if it cannot.
+export function layerRow(row, changed, told, failed) {
   const check = make("input", { type: "checkbox", checked: row.shown, id: `layer-${row.id}` });
   const below = make("div", { className: "shown", hidden: !row.shown });
   const range = make("input", {
@@ -60,7 +60,12 @@ export function layerRow(row, changed, told) {
   const place = make("div");
   below.append(range, place);
   const fill = async () => {
-    if (told && row.shown && !place.hasChildNodes()) place.replaceChildren(...legend(await told()));
+    if (!told || !row.shown || place.hasChildNodes()) return;
+    try {
+      place.replaceChildren(...legend(await told()));
+    } catch (error) {
+      failed(error);
+    }
   };
   check.addEventListener("change", () => {
     row.shown = check.checked;
