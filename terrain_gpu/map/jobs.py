@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -23,16 +24,16 @@ import terrain_gpu
 
 from ..errors import InputError, StoreError
 from ..facts import JsonObject
-from ..grid import GridSpec, Window
-from ..grid.lengths import step_lengths
+from ..grid import GridSpec
 from ..paths.cost.models import MODELS
-from ..store import Layer, TileStore
+from ..store import TileStore
 from ..store.files import output_errors
 from ..store.levels import factors_of, place_of
 from ..store.objects import ObjectPath
 from ..store.scratch import scratch_folder
 from ..store.temporary import TemporaryFolder
 from .tiles import Source
+from .ways import describe_way
 
 COSTS = ("tobler", "langmuir", "surface", "absdiff", "minimax")
 """Cost models that need no further layer."""
@@ -40,13 +41,21 @@ COSTS = ("tobler", "langmuir", "surface", "absdiff", "minimax")
 OWN = ("cost_distance", "drawn_barriers", "upstream")
 """Prefixes of the names of layers that runs write."""
 
+CATCHMENT = "catchment.json"
+"""The file of a watershed's outline and figures, in the folder of the run."""
+
 KEPT = 3
 """Number of runs whose results are kept; the files of older ones are removed."""
 
 MOST_PLACES, MOST_LINES, MOST_CORNERS = 100, 100, 10_000
 
-SHOWN = 400
-"""Largest number of cells in a profile."""
+FORMS = "tif", "gpkg", "geojson", "barriers"
+"""Forms in which a result is written, see `MapRun.write`."""
+
+LAYER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
+
+MOST_SNAP = 1e6
+"""Largest distance of snapping, in map units or metres."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +72,8 @@ class MapJob:
         The overview level on which it is computed; 1 for the store itself.
     barriers
         Lines of (row, col), as real numbers.
+    snap
+        How far the outlet may be moved to the cell with the largest flow accumulation.
     """
 
     kind: str
@@ -70,6 +81,7 @@ class MapJob:
     cost: str
     factor: int
     barriers: list[list[list[float]]]
+    snap: float
 
     @classmethod
     def read(cls, description: Any, source: Source) -> MapJob:
@@ -99,7 +111,10 @@ class MapJob:
                 f"barriers: give at most {MOST_LINES} lines of 2 to {MOST_CORNERS} corners, each "
                 "a row and a column"
             )
-        return cls(kind, places, cost, factor, barriers)
+        snap = description.get("snap", 0)
+        if type(snap) not in (int, float) or not 0 <= snap <= MOST_SNAP:
+            raise InputError(f"snap: {snap!r} is not a distance from 0 to {MOST_SNAP:,.0f}")
+        return cls(kind, places, cost, factor, barriers, float(snap))
 
 
 def _clipped(line: list[list[float]], rows: int, cols: int) -> Iterator[list[list[float]]]:
@@ -146,12 +161,18 @@ class MapRun:
         Phase, number of cells done and total, or the error.
     source
         The scratch store as a map.
+    grid
+        The grid of the map.
+    command
+        The command line that computes the same.
     """
 
     number: int
     job: MapJob
     folder: Path
     process: subprocess.Popen[bytes]
+    grid: GridSpec
+    command: str
     state: str = "running"
     progress: JsonObject = field(default_factory=dict)
     source: Source | None = None
@@ -160,7 +181,13 @@ class MapRun:
 
     def describe(self) -> JsonObject:
         """Describe the run for the page."""
-        return {"run": self.number, "state": self.state, **vars(self.job), **self.progress}
+        return {
+            "run": self.number,
+            "state": self.state,
+            "command": self.command,
+            **vars(self.job),
+            **self.progress,
+        }
 
     def end(self) -> None:
         """End the process if it is still running."""
@@ -171,62 +198,65 @@ class MapRun:
 
     def path(self, row: int, col: int) -> JsonObject | None:
         """The least-cost path to a cell of the map: cells and profile; None if unreached."""
-        from ..paths.relax.trace import (  # only now, for a fast first picture
-            lengths_of,
-            trace_path,
-        )
+        from ..paths.relax.trace import trace_path  # only now, for a fast first picture
 
         if self.source is None or self.job.kind != "distance":
             raise StoreError("there is no path yet; wait until the distances are computed")
-        base, links = self.job.factor, self.source.shown("cost_distance_backlink").layer
-        heights = self.source.store.layer(self.progress["heights"])
+        links = self.source.shown("cost_distance_backlink").layer
+        base, heights = self.job.factor, self.source.store.layer(self.progress["heights"])
         if self._links is None:
             self._links = lru_cache(4)(links.read_block)
-        cells = trace_path(self._links, links.blocks, row // base, col // base)
-        if cells is None:
+        way = trace_path(self._links, links.blocks, row // base, col // base)
+        if way is None:
             return None
-        steps = lengths_of(cells, _lengths_on(links.grid))
-        along = np.append(0.0, np.cumsum(steps))
-        sampled = np.unique(np.linspace(0, len(cells) - 1, min(len(cells), SHOWN)).astype(int))
-        profile = _values(heights, cells[sampled])
-        drawn = cells[:: max(1, len(cells) // 4000)]
-        drawn = np.concatenate((drawn, cells[-1:]))
-        return {
-            "run": self.number,
-            "cells": ((drawn + 0.5) * base).round(1).tolist(),
-            "length": float(along[-1]),
-            "cost": self.source.shown("cost_distance").pyramid.value(row, col),
-            "profile": [
-                [round(float(x), 2), y] for x, y in zip(along[sampled], profile, strict=True)
-            ],
-        }
+        cost = self.source.shown("cost_distance").pyramid.value(row, col)
+        return {"run": self.number, "cost": cost, **describe_way(way, base, heights)}
 
+    def catchment(self) -> JsonObject:
+        """The outline, figures and way down of what is upstream, from the worker's file."""
+        if self.source is None or self.job.kind != "watershed":
+            raise StoreError("there is no catchment yet; wait until the run ends")
+        told: JsonObject = json.loads((self.folder / CATCHMENT).read_text())
+        return {"run": self.number, **told}
 
-@lru_cache(1)
-def _lengths_on(grid: GridSpec) -> np.ndarray:
-    return step_lengths(grid)
+    def write(self, form: str, places: list[list[int]], limits: JsonObject) -> str:
+        """Write a file of the result; return its name.
 
+        Parameters
+        ----------
+        form
+            "tif" for a cloud-optimised GeoTIFF; "gpkg" or "geojson" for the outline of a catchment
+            and its way down, or for the paths to places; "barriers" for them as GeoJSON.
+        """
+        from ..io.export import export_layer  # only now, for a fast first picture
+        from .downloads import catchment_layers, lines_layer, write_vectors
 
-def _values(layer: Layer, path: np.ndarray) -> list[float | None]:
-    """Values along a path, read by windows; None for nodata."""
-    side, values_found, k = 256, [], 0
-    while k < len(path):
-        end = k + 1
-        while end < len(path) and (path[end] // side == path[k] // side).all():
-            end += 1
-        segment = path[k:end]
-        (r0, c0), (r1, c1) = segment.min(axis=0).tolist(), (segment.max(axis=0) + 1).tolist()
-        window: Window = (r0, r1, c0, c1)
-        values = layer.read_window(*window)[segment[:, 0] - r0, segment[:, 1] - c0].astype(float)
-        empty = ~np.isfinite(values)
-        if layer.nodata is not None:
-            empty |= values == float(layer.nodata)
-        values_found += [
-            None if is_empty else value
-            for value, is_empty in zip(values.tolist(), empty, strict=True)
-        ]
-        k = end
-    return values_found
+        if self.source is None:
+            raise StoreError("there is no result yet; wait until the run ends")
+        grid, vectors = self.grid, []
+        name = {"distance": "cost_distance", "watershed": "upstream"}[self.job.kind]
+        folder = self.folder / "files"
+        folder.mkdir(exist_ok=True)
+        if form == "tif":
+            file = folder / f"{name}.tif"
+            export_layer(self.source.store, file, layer=name, cog=True, overwrite=True, **limits)
+            return file.name
+        if form == "barriers":
+            file = folder / "barriers.geojson"
+            vectors = [lines_layer("barriers", grid, [(line, {}) for line in self.job.barriers])]
+        elif self.job.kind == "watershed":
+            file = folder / f"upstream.{form}"
+            vectors = catchment_layers(grid, self.catchment())
+        else:
+            file = folder / f"paths.{form}"
+            paths = [path for row, col in places if (path := self.path(row, col))]
+            if not paths:
+                raise InputError("no path leads there; pin cells that can be reached")
+            numbers = "cost", "length", "climb", "descent"
+            lines = [(path["cells"], {key: float(path[key]) for key in numbers}) for path in paths]
+            vectors = [lines_layer("paths", grid, lines)]
+        write_vectors(file, grid, vectors)
+        return file.name
 
 
 class MapRuns:
@@ -250,8 +280,8 @@ class MapRuns:
         threads: int | None,
     ) -> None:
         self._source, self._heights = source, heights
-        self._limits = {"memory_limit": memory_limit, "threads": threads}
-        self._lock = Lock()
+        self._limits: JsonObject = {"memory_limit": memory_limit, "threads": threads}
+        self._lock, self._files = Lock(), Lock()
         self._folder: TemporaryFolder | None = None
         self._count = 0
         self._closed = False
@@ -291,13 +321,16 @@ class MapRuns:
                 self._folder = TemporaryFolder(scratch_folder())
             self._count += 1
             folder = self._folder.path / str(self._count)
-            _mirror(level, folder)
+            _mirror(level, folder / "store")
             run = self.runs[self._count] = self._begin(job, folder)
         Thread(target=self._follow, args=(run,), daemon=True).start()
         return run
 
     def _begin(self, job: MapJob, folder: Path) -> MapRun:
-        grid = TileStore.open(folder).grid
+        store = folder / "store"
+        from .downloads import command_of
+
+        grid = TileStore.open(store).grid
         a, _, c, _, e, f = grid.transform
         factor = job.factor
         rows, cols = self._source.shape
@@ -305,7 +338,7 @@ class MapRuns:
         lines = [
             [[c + a * col / factor, f + e * row / factor] for row, col in line] for line in clipped
         ]
-        request = {**vars(job), **self._limits, "store": str(folder), "layer": self._heights}
+        request = {**vars(job), **self._limits, "store": str(store), "layer": self._heights}
         request["places"] = [[row // factor, col // factor] for row, col in job.places]
         request["barriers"] = lines
         package_parent = Path(terrain_gpu.__file__).parents[1]
@@ -321,7 +354,15 @@ class MapRuns:
         assert process.stdin is not None
         process.stdin.write(json.dumps(request).encode() + b"\n")
         process.stdin.flush()
-        return MapRun(self._count, job, folder, process, progress={"heights": self._heights})
+        return MapRun(
+            self._count,
+            job,
+            folder,
+            process,
+            self._source.store.grid,
+            command_of(Path(self._source.store.path), vars(job)),
+            progress={"heights": self._heights},
+        )
 
     def _follow(self, run: MapRun) -> None:
         """Read messages of the process until it ends."""
@@ -338,7 +379,7 @@ class MapRuns:
         try:
             result = {**run.progress, "layer": last["layer"]}
             run.source = Source(
-                TileStore.open(run.folder),
+                TileStore.open(run.folder / "store"),
                 run.job.factor,
                 self._source.shape,
                 {"cost_distance": MODELS[run.job.cost].unit or ""},
@@ -366,6 +407,53 @@ class MapRuns:
             run.end()
         return run
 
+    def write(self, run: MapRun, description: Any) -> str:
+        """Write a file of a result, see `MapRun.write`, one at a time; return its name."""
+        if not isinstance(description, dict) or description.get("form") not in FORMS:
+            raise InputError(f"form: give one of {', '.join(FORMS)}")
+        places = description.get("places", [])
+        inside = _list(places, 0, MOST_PLACES) and all(
+            _pair(cell, int)
+            and 0 <= cell[0] < self._source.shape[0]
+            and 0 <= cell[1] < self._source.shape[1]
+            for cell in places
+        )
+        if not inside:
+            raise InputError(f"places: give at most {MOST_PLACES} cells inside the raster")
+        with self._files, output_errors(scratch_folder()):
+            return run.write(description["form"], places, self._limits)
+
+    def keep(self, run: MapRun, description: Any) -> str:
+        """Copy the result of a run into the store, as a layer of a new name; return the name.
+
+        Raises
+        ------
+        InputError
+            when the run is of a coarser level, or the store already has a layer of this name.
+        """
+        from ..io.export import export_layer
+
+        name = description.get("name") if isinstance(description, dict) else None
+        if run.source is None:
+            raise StoreError("there is no result yet; wait until the run ends")
+        if run.job.factor > 1:
+            raise InputError("this result has coarser cells than the store; download it instead")
+        if not isinstance(name, str) or not LAYER_NAME.fullmatch(name):
+            raise InputError(f"name: {name!r} cannot be a layer; use letters, digits and _")
+        if name in self._source.store:
+            raise InputError(f"the store already has a layer {name!r}; choose another name")
+        with self._files, output_errors(scratch_folder()):
+            renamed = run.folder / "renamed"
+            shutil.rmtree(renamed, ignore_errors=True)
+            renamed.mkdir()
+            store = Path(run.source.store.path)
+            shutil.copyfile(store / "zarr.json", renamed / "zarr.json")
+            os.symlink(store / run.progress["layer"], renamed / name)
+            export_layer(
+                renamed, self._source.store.path, layer=name, overwrite=True, **self._limits
+            )
+        return name
+
     def _remove(self, number: int) -> None:
         shutil.rmtree(self.runs.pop(number).folder, ignore_errors=True)
 
@@ -382,7 +470,7 @@ class MapRuns:
 
 def _mirror(level: Path, folder: Path) -> None:
     """Make a store whose layers are links to those of another one."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     shutil.copyfile(level / "zarr.json", folder / "zarr.json")
     for name in TileStore.open(level).layers:
         if not name.startswith(OWN):  # a run would replace them

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import io
 import json
 import logging
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Callable
 from functools import cached_property
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
+from pathlib import Path
 from threading import BoundedSemaphore, Thread
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from ..errors import InputError, OutputError, StoreError, TerrainError
@@ -45,6 +48,7 @@ TYPES = {
     "grid.js": "text/javascript; charset=utf-8",
     "panel.js": "text/javascript; charset=utf-8",
     "profile.js": "text/javascript; charset=utf-8",
+    "result.js": "text/javascript; charset=utf-8",
     "ol.js": "text/javascript; charset=utf-8",
     "ol.css": "text/css; charset=utf-8",
 }
@@ -72,6 +76,9 @@ class Reply(NamedTuple):
     keep: bool = False
     """Whether the browser may cache it."""
 
+    file: Path | None = None
+    """A file to download, instead of a body."""
+
 
 class Refused(Exception):
     """A rejected request."""
@@ -85,12 +92,20 @@ def _json(value: Any, status: HTTPStatus = HTTPStatus.OK) -> Reply:
     return Reply(json.dumps(value).encode(), status=status)
 
 
+def _parsed(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        raise Refused(HTTPStatus.BAD_REQUEST, "the body is not JSON") from None
+
+
 class MapServer:
     """Serves a map of a store to the browsers of this machine.
 
     It listens only on the loopback interface. All paths begin with a random token, and the header
     "Host" must name this machine, so that no other page in the browser can use it. It reads the
-    store, and writes only results of runs, to a scratch folder that is removed at the end.
+    store. Results of runs are in a scratch folder that is removed at the end; only one that is kept
+    becomes a layer of the store.
 
     Parameters
     ----------
@@ -205,6 +220,14 @@ class MapServer:
             ("GET", rf"{SOURCE}/values/{NUMBER}/{NUMBER}", self._values),
             ("GET", rf"runs/{NUMBER}", lambda number: _json(self._run(number).describe())),
             ("GET", rf"runs/{NUMBER}/path/{NUMBER}/{NUMBER}", self._path),
+            (
+                "GET",
+                rf"runs/{NUMBER}/catchment",
+                lambda number: _json(self._run(number).catchment()),
+            ),
+            ("POST", rf"runs/{NUMBER}/files", self._write),
+            ("GET", rf"runs/{NUMBER}/files/([a-z_]+\.[a-z]+)", self._written),
+            ("POST", rf"runs/{NUMBER}/keep", self._keep),
             ("POST", "runs", self._start),
             ("DELETE", rf"runs/{NUMBER}", self._cancel),
         )
@@ -271,6 +294,7 @@ class MapServer:
                 "layers": layers,
                 "heights": self.heights,
                 "directions": "flow_direction" in store,
+                "accumulation": "flow_accumulation" in store,
                 "levels": levels,
                 "costs": COSTS,
                 "no_runs": self.runs.why_not,
@@ -322,11 +346,21 @@ class MapServer:
         return _json(self._run(number).path(*self._cell(row, col)))
 
     def _start(self, *, body: bytes) -> Reply:
-        try:
-            description = json.loads(body)
-        except (ValueError, RecursionError):
-            raise Refused(HTTPStatus.BAD_REQUEST, "the body is not JSON") from None
-        return _json(self.runs.start(description).describe(), HTTPStatus.CREATED)
+        return _json(self.runs.start(_parsed(body)).describe(), HTTPStatus.CREATED)
+
+    def _write(self, number: str, *, body: bytes) -> Reply:
+        name = self.runs.write(self._run(number), _parsed(body))
+        return _json({"file": f"runs/{int(number)}/files/{name}"}, HTTPStatus.CREATED)
+
+    def _written(self, number: str, name: str) -> Reply:
+        file = self._run(number).folder / "files" / name
+        if not file.is_file():
+            raise Refused(HTTPStatus.NOT_FOUND, f"no file {name}")
+        return Reply(b"", "application/octet-stream", file=file)
+
+    def _keep(self, number: str, *, body: bytes) -> Reply:
+        name = self.runs.keep(self._run(number), _parsed(body))
+        return _json({"name": name}, HTTPStatus.CREATED)
 
     def _cancel(self, number: str) -> Reply:
         self._run(number)
@@ -397,15 +431,25 @@ class _Handler(BaseHTTPRequestHandler):
         return body
 
     def _send(self, reply: Reply) -> None:
+        with contextlib.ExitStack() as opened:
+            content: BinaryIO = io.BytesIO(reply.body)
+            headers = {**HEADERS, "Content-Type": reply.kind}
+            if reply.file:
+                content = opened.enter_context(open(reply.file, "rb"))
+                headers["Content-Disposition"] = f'attachment; filename="{reply.file.name}"'
+            headers["Content-Length"] = str(content.seek(0, os.SEEK_END))
+            content.seek(0)
+            self._send_all(reply, headers, content)
+
+    def _send_all(self, reply: Reply, headers: dict[str, str], content: BinaryIO) -> None:
         self.send_response(reply.status)
-        headers = {**HEADERS, "Content-Type": reply.kind, "Content-Length": str(len(reply.body))}
         headers["Cache-Control"] = "private, max-age=86400" if reply.keep else "no-store"
         if self.close_connection:
             headers["Connection"] = "close"
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(reply.body)
+        shutil.copyfileobj(content, self.wfile)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log requests for debugging only, without the token."""

@@ -7,17 +7,26 @@ The job is one line of JSON on standard input, see `jobs.MapJob`. Lines on stand
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from ..errors import TerrainError
-from ..facts import Settings
+import numpy as np
+
+from ..cells import is_nodata
+from ..errors import StoreError, TerrainError
+from ..facts import JsonObject, Settings
+from ..grid.lengths import metres_per_unit
 from ..progress import Progress
+from ..store import TileStore
+from .jobs import CATCHMENT
+from .ways import describe_way, way_down
 
 EVERY = 0.1
 """Seconds between two lines."""
@@ -47,7 +56,6 @@ def distance(job: Settings, limits: Settings) -> str:
     from .. import rasterize, shortest_paths
     from ..io.geo_objects import GeoObject
     from ..io.places import from_vector
-    from ..store import TileStore
 
     store, barriers = job["store"], None
     if job["barriers"]:
@@ -84,18 +92,86 @@ def distance(job: Settings, limits: Settings) -> str:
 
 
 def upstream(job: Settings, limits: Settings) -> str:
-    """Compute the watershed of a cell; return the name of the layer."""
-    from .. import watershed
+    """Compute the watershed of a cell, and describe it; return the name of the layer."""
+    from .. import polygons, watershed
 
+    folder = Path(job["store"]).parent
+    outline, table = folder / "outline.geojson", folder / "outlet.csv"
     watershed(
         job["store"],
         job["places"],
+        snap=job["snap"] or None,
         into="upstream",
+        table=table,
         overwrite=True,
         progress=report_progress("Following the flow"),
         **limits,
     )
+    polygons(
+        job["store"],
+        outline,
+        layer="upstream",
+        overwrite=True,
+        progress=report_progress("Drawing the outline"),
+        **limits,
+    )
+    store = TileStore.open(job["store"])
+    told = describe_catchment(store, job["layer"], outline, table)
+    (folder / CATCHMENT).write_text(json.dumps(told))
     return "upstream"
+
+
+def describe_catchment(store: TileStore, heights: str, outline: Path, table: Path) -> JsonObject:
+    """The outline, figures and way down of the layer "upstream".
+
+    Places are rows and columns, as real numbers; areas are in km2, or None if the CRS does not say.
+    """
+    from ..io.vectors import read_features
+
+    grid = store.grid
+    with open(table, newline="") as file:
+        (outlet,) = csv.DictReader(file)
+    row, col = int(outlet["row"]), int(outlet["col"])
+    a, _, c, _, e, f = grid.transform
+    polygons = [
+        [
+            np.stack(((ring[:, 1] - f) / e, (ring[:, 0] - c) / a), axis=1).round(3).tolist()
+            for ring in rings
+        ]
+        for parts in read_features(outline, grid, fields=False).parts
+        for _, rings in parts
+    ]
+    labels, elevations = store.layer("upstream"), store.layer(heights)
+    report = report_progress("Adding up elevations")
+    count, total, low, high = 0, 0.0, np.inf, -np.inf
+    for at in labels.blocks.ids():
+        inside = labels.read_block(*at) != 0
+        report(inside.size, grid.rows * grid.cols)
+        if not inside.any():
+            continue
+        values = elevations.read_window(*labels.blocks.window(*at))
+        values = values[inside & ~is_nodata(values, elevations.nodata)].astype(np.float64)
+        if values.size:
+            count, total = count + values.size, total + float(values.sum())
+            low, high = min(low, float(values.min())), max(high, float(values.max()))
+    try:
+        way = way_down(store.layer("flow_direction"), row, col)
+    except StoreError:  # directions of another program that lead out of the raster
+        way = None
+    known = count > 0
+    square = metres_per_unit(grid) ** 2 / 1e6
+    return {
+        "outlet": [row, col],
+        "outline": polygons,
+        "down": None if way is None else describe_way(way, 1, elevations),
+        "facts": {
+            "cells": int(outlet["cells"]),
+            "area_km2": float(outlet["area"]) * square if grid.crs_wkt else None,
+            "lowest": low if known else None,
+            "mean": total / count if known else None,
+            "highest": high if known else None,
+        },
+    }
 
 
 KINDS: dict[str, Callable[[Settings, Settings], str]] = {

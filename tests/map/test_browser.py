@@ -356,6 +356,7 @@ def test_typed_coordinates_and_several_points(page, server):
     paths = []
     for x in (0.6, 0.8):
         page.at(x, 0.3, click=1)
+        time.sleep(0.5)  # a click is one once it is not a double click
         paths.append(
             page.until(
                 "const c = document.querySelector('#profile figcaption')?.textContent;"
@@ -366,6 +367,32 @@ def test_typed_coordinates_and_several_points(page, server):
     page.shot("several")
     page.run("document.getElementById('unpin').click()")
     assert page.run("return document.getElementById('profile').hidden")
+
+
+def test_a_catchment_and_its_files(page, chromium, tmp_path):
+    where = {"behavior": "allow", "downloadPath": str(tmp_path)}
+    chromium.execute_cdp_cmd("Browser.setDownloadBehavior", where)
+    page.pick("watershed")
+    page.type("#typed", "7005, 7505")
+    page.until("return !document.getElementById('result').hidden")
+    facts = page.text("#result dl")
+    assert "km²" in facts
+    assert "mean" in facts
+    assert "Way down" in page.text("#profile figcaption")
+    page.shot("catchment")
+    for title, name in (("COG", "upstream.tif"), ("GeoJSON", "upstream.geojson")):
+        page.run(
+            "[...document.querySelectorAll('#result button')]"
+            ".find((one) => one.textContent === arguments[0]).click()",
+            title,
+        )
+        end = time.monotonic() + 30
+        while not (tmp_path / name).exists():
+            assert time.monotonic() < end, page.text("#error")
+            time.sleep(0.1)
+    assert "terrain-gpu watershed" in page.text("#result code")
+    page.type("#layer-name", "catchment")
+    page.until("return document.getElementById('layer-catchment') !== null")
 
 
 @pytest.fixture

@@ -13,13 +13,23 @@ import sys
 import time
 from types import SimpleNamespace
 
+import geopandas
 import numpy as np
 import programs
 import pytest
+import rasterio
 from PIL import Image
+from rasterio.crs import CRS
 from samples import make_layers
 
-from terrain_gpu import GridSpec, TileStore, build_overviews, flow_direction, shortest_paths
+from terrain_gpu import (
+    GridSpec,
+    TileStore,
+    build_overviews,
+    flow_direction,
+    shortest_paths,
+    watershed,
+)
 from terrain_gpu.errors import InputError, OutputError, StoreError
 from terrain_gpu.map import MapServer, jobs, pictures, tiles
 from terrain_gpu.map.tiles import SIDE, Pyramid
@@ -254,7 +264,7 @@ def test_the_page_and_what_it_needs(server):
 def needed_by(page):
     found = re.findall(r'(?:href|src)="([a-z]+\.\w+)"', page)
     assert "map.js" in found
-    return [*found, "grid.js", "ol.js", "panel.js", "profile.js"]
+    return [*found, "grid.js", "ol.js", "panel.js", "profile.js", "result.js"]
 
 
 REFUSED = {
@@ -282,6 +292,11 @@ REFUSED = {
     "OPENLAYERS.txt": 404,
     "runs/7": 404,
     "runs/7/path/0/0": 404,
+    "runs/7/catchment": 404,
+    "runs/7/files": 405,
+    "runs/7/files/upstream.tif": 404,
+    "runs/7/files/..": 404,
+    "runs/7/keep": 405,
     "runs": 405,
     "store.json/": 404,
     f"{'x' * 70000}": 414,
@@ -395,6 +410,9 @@ JOBS = {
     '{"kind": "distance", "places": [[0, 0]], "barriers": [[[0, NaN], [1, 1]]]}': "barriers",
     '{"kind": "distance", "places": [[0, 0]], "barriers": [[[0, 0]]]}': "barriers",
     '{"kind": "distance", "places": [[0, 0]], "barriers": [[[0, 1e300], [1, 1]]]}': "barriers",
+    '{"kind": "watershed", "places": [[0, 0]], "snap": -1}': "snap",
+    '{"kind": "watershed", "places": [[0, 0]], "snap": NaN}': "snap",
+    '{"kind": "watershed", "places": [[0, 0]], "snap": "far"}': "snap",
 }
 
 
@@ -475,9 +493,9 @@ def test_a_run_around_a_barrier(place, monkeypatch, tmp_path):
         value = ask(server, "runs/1/values/290/30?names=cost_distance")[1]["cost_distance"]
         assert float(value) == pytest.approx(expected.distance()[145, 15])
         path = ask(server, "runs/1/path/290/30")[1]
-        assert [[(a - 1) / 2, (b - 1) / 2] for a, b in path["cells"]] == [
-            *expected.path(145, 15).tolist(), [145, 15]
-        ]  # fmt: skip
+        assert [[(a - 1) / 2, (b - 1) / 2] for a, b in path["cells"]] == (
+            expected.path(145, 15).tolist()
+        )
         walked = expected.paths([(145, 15)], [(10, 10)])[0]
         assert path["length"] == pytest.approx(20 * walked.length)
         assert path["profile"][-1] == [pytest.approx(path["length"], abs=0.01), cells[145, 15]]
@@ -518,6 +536,123 @@ def test_what_is_upstream(tmp_path):
         found = picture(server, f"runs/{told['run']}/cells/upstream/1/0/0.png")[:60, :80, 3]
         assert found[30, 40] == found[58, 40] == found[50, 30] == 255
         assert not found[:30].any()
+
+
+def valley_store(folder, crs=""):
+    """A valley that drains up the rows, along column 40, with flow directions."""
+    row, col = np.mgrid[:60, :80]
+    store = folder / "v.zarr"
+    grid = GridSpec(60, 80, (10.0, 0, 5000, 0, -10, 9000), crs)
+    make_layers(store, grid, {"elevation": (row + np.abs(col - 40.0)).astype(np.float32)})
+    flow_direction(store, outlets="edge")
+    return store
+
+
+def written(server, run, form, places=()):
+    """A file of a result, as the page downloads it."""
+    description = json.dumps({"form": form, "places": list(places)})
+    status, told = ask(server, f"runs/{run}/files", "POST", description)
+    assert status == 201, told
+    status, data = ask(server, told["file"])
+    assert status == 200
+    return data
+
+
+UTM = CRS.from_epsg(32633).to_wkt(version="WKT2_2019")
+
+
+def test_a_catchment_its_way_down_and_its_files(tmp_path):
+    store = valley_store(tmp_path, UTM)
+    expected = watershed(store, [(30, 40)], into="expected").layers["expected"]
+    inside = expected.read_window(0, 60, 0, 80) == 1
+    heights = TileStore.open(store).layer("elevation").read_window(0, 60, 0, 80)[inside]
+    with MapServer(store, threads=1) as server:
+        server.start()
+        told = done(server, {"kind": "watershed", "places": [[30, 42]], "snap": 20})
+        assert told["state"] == "done", told
+        assert f"{store} --pour-point-rowcol 30,42 --snap 20 -o upstream.tif" in told["command"]
+        run = told["run"]
+        found = ask(server, f"runs/{run}/catchment")[1]
+        assert (found["run"], found["outlet"]) == (run, [30, 40])  # snapped to the channel
+        facts = found["facts"]
+        assert facts["cells"] == inside.sum()
+        assert facts["area_km2"] == pytest.approx(inside.sum() * 100 / 1e6)
+        assert [facts[key] for key in ("lowest", "mean", "highest")] == [
+            heights.min(), pytest.approx(heights.mean()), heights.max()
+        ]  # fmt: skip
+        ((ring,),) = found["outline"]
+        row, col = np.array(ring).T
+        area = abs(np.sum(row[:-1] * col[1:] - row[1:] * col[:-1])) / 2
+        assert area == pytest.approx(inside.sum(), abs=0.1)
+        assert found["down"]["cells"] == [[r + 0.5, 40.5] for r in range(30, -1, -1)]
+        assert found["down"]["descent"] == pytest.approx(30)
+        # The files.
+        with rasterio.MemoryFile(written(server, run, "tif")) as file, file.open() as raster:
+            assert np.array_equal(raster.read(1) == 1, inside)
+            assert raster.profile["tiled"]
+        (tmp_path / "c.gpkg").write_bytes(written(server, run, "gpkg"))
+        frame = geopandas.read_file(tmp_path / "c.gpkg", layer="catchment")
+        assert frame.area[0] == pytest.approx(inside.sum() * 100, rel=1e-4)
+        assert frame.area_km2[0] == facts["area_km2"]
+        frame = geopandas.read_file(tmp_path / "c.gpkg", layer="way_down")
+        assert frame.length[0] == pytest.approx(300)
+        features = json.loads(written(server, run, "geojson"))["features"]
+        assert [one["properties"]["layer"] for one in features] == ["catchment", "way_down"]
+        # A layer of the store.
+        body = json.dumps({"name": "mine"})
+        assert ask(server, f"runs/{run}/keep", "POST", body) == (201, {"name": "mine"})
+        kept = TileStore.open(store).layer("mine").read_window(0, 60, 0, 80)
+        assert np.array_equal(kept == 1, inside)
+        for name, why in (("mine", "already"), ("../x", "cannot be"), ("", "cannot be"), (3, "")):
+            status, told = ask(server, f"runs/{run}/keep", "POST", json.dumps({"name": name}))
+            assert (status, why in told["error"]) == (400, True)
+
+
+def test_paths_and_barriers_in_files(tmp_path):
+    store = valley_store(tmp_path)
+    with MapServer(store, threads=1) as server:
+        server.start()
+        job = {"kind": "distance", "cost": "absdiff", "places": [[0, 40]]}
+        job["barriers"] = [[[10, 30], [10.5, 50]]]
+        run = done(server, job)["run"]
+        path = ask(server, f"runs/{run}/path/50/40")[1]
+        (feature,) = json.loads(written(server, run, "geojson", [[50, 40]]))["features"]
+        assert feature["properties"]["length"] == pytest.approx(path["length"])
+        first, last = feature["geometry"]["coordinates"][:: len(path["cells"]) - 1]
+        assert (first, last) == ([5405, 8995], [5405, 8495])
+        (feature,) = json.loads(written(server, run, "barriers"))["features"]
+        assert feature["geometry"]["coordinates"] == [[5300, 8900], [5500, 8895]]
+        for body, why in (
+            ({"form": "exe"}, "form"),
+            ({"form": "gpkg", "places": [[99, 0]]}, "inside"),
+            ({"form": "gpkg", "places": []}, "no path"),
+        ):
+            status, told = ask(server, f"runs/{run}/files", "POST", json.dumps(body))
+            assert (status, why in told["error"]) == (400, True)
+
+
+def test_a_result_of_a_coarser_level(place):
+    with MapServer(place, threads=1) as server:
+        server.start()
+        told = done(server, {"kind": "distance", "places": [[20, 21]], "factor": 2})
+        assert f"{place / 'overviews/2'} --source-rowcol 10,10" in told["command"]
+        status, told = ask(server, f"runs/{told['run']}/keep", "POST", '{"name": "far"}')
+        assert (status, "coarser" in told["error"]) == (400, True)
+
+
+def test_bodies_are_refused_before_they_are_read(server):
+    """Whatever a stranger sends, memory does not grow: 300 connections once took 310 MB."""
+    connections = []
+    try:
+        for _ in range(50):
+            connection = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+            connections.append(connection)
+            head = f"Host: 127.0.0.1:{server.port}\r\nContent-Length: 1000000\r\n\r\n"
+            connection.sendall(f"POST /wrong/runs HTTP/1.1\r\n{head}".encode())
+        assert {int(one.recv(1000).split()[1]) for one in connections} == {404}
+    finally:
+        for connection in connections:
+            connection.close()
 
 
 def test_the_first_picture_needs_no_compiler():

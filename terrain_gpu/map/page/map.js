@@ -7,6 +7,7 @@ import {
 import { gridOf } from "./grid.js";
 import { layerRow, make } from "./panel.js";
 import { draw as drawProfile, number, withUnits } from "./profile.js";
+import { showResult } from "./result.js";
 
 const $ = (id) => document.getElementById(id);
 const TITLES = {
@@ -17,7 +18,7 @@ const HINTS = {
   look: "Shows the values of a cell and, after a run from a source, the path to it.",
   distance: "Computes the cost from there to every cell.",
   barrier: "Sets corners of a line; a double click ends it. Then set a source or run again.",
-  watershed: "Finds all that drains through a cell, such as one of a river.",
+  watershed: "Finds all that drains through a cell, such as one of a river, and the way down from it.",
 };
 
 async function ask(path, options) {
@@ -101,7 +102,7 @@ const dot = (radius, fill, edge) => new Style({
     radius, fill: new Fill({ color: fill }), stroke: new Stroke({ color: edge, width: 2.5 }),
   }),
 });
-const lines = new VectorSource(), path = new VectorSource(), marks = new VectorSource();
+const lines = new VectorSource(), outline = new VectorSource(), path = new VectorSource(), marks = new VectorSource();
 const map = new Map({
   target: "map",
   controls: controls({ rotate: false, attribution: false }),
@@ -111,6 +112,7 @@ const map = new Map({
   }),
   layers: [
     new VectorLayer({ source: lines, zIndex: 100, style: halo("#3d2b1f", 3.5) }),
+    new VectorLayer({ source: outline, zIndex: 99, style: halo("#1a5a9e", 2) }),
     new VectorLayer({ source: path, zIndex: 101, style: () => halo(css("--path"), 3) }),
     new VectorLayer({
       source: marks, zIndex: 102,
@@ -265,6 +267,17 @@ function setTool(name) {
   drawing.setActive(name === "barrier");
   $("map").dataset.tool = name;
   $("hint").textContent = store.no_runs ?? HINTS[name];
+  showSettings();
+}
+
+// Only the settings of what a click does; those of the last run while it looks.
+function showSettings() {
+  const kind = tool() === "look" ? run?.kind : tool();
+  for (const id of ["cost", "level", "snap"]) {
+    const of = id === "snap" ? kind === "watershed" : kind === "distance" || kind === "barrier";
+    const field = $(id).closest("#settings > *");
+    field.hidden = field.previousElementSibling.hidden = !of;
+  }
 }
 for (const input of document.querySelectorAll("input[name=tool]")) {
   input.addEventListener("change", () => setTool(input.value));
@@ -336,9 +349,11 @@ async function start(kind, places) {
   if (!$("several").checked) setTool("look");
   if (kind === "distance") {
     Object.assign(job, { cost: $("cost").value, factor: Number($("level").value), barriers });
+  } else {
+    job.snap = Number($("snap").value);
   }
   try {
-    const begun = await ask("runs", { method: "POST", body: JSON.stringify(job) });
+    const begun = await post("runs", job);
     if (turn === latest) await follow(begun, turn);
   } catch (error) {
     if (turn !== latest) return;
@@ -352,6 +367,8 @@ function forget() {
   ++looks;
   $("readout").textContent = "";
   forgetPaths();
+  outline.clear();
+  $("result").hidden = true;
   run = null;
   for (const row of runRows) dropRow(row);
   runRows = [];
@@ -362,6 +379,7 @@ async function follow(begun, turn) {
   run = begun;
   sources = run.places;
   drawMarks();
+  showSettings();
   $("run").hidden = false;
   while (run.state === "running") {
     $("phase").textContent = run.phase ?? "Starting";
@@ -395,6 +413,43 @@ async function follow(begun, turn) {
     showPaths(pins);
   }
   remember();
+  const facts = run.kind === "distance" ? [] : await showCatchment(where, turn);
+  if (turn === latest) showResult($("result"), run, facts, { write, keep, tell });
+}
+
+// The outline and the way down; returns its figures.
+async function showCatchment(where, turn) {
+  const found = await ask(`${where}/catchment`);
+  if (turn !== latest) return [];
+  sources = [found.outlet];
+  drawMarks();
+  for (const ring of found.outline.flat()) outline.addFeature(new Feature(new LineString(ring.map(point))));
+  if (found.down) {
+    ++paths;
+    path.addFeature(new Feature(new LineString(found.down.cells.map(point))));
+    drawProfile($("profile"), found.down, { title: "Way down", metres: store.metres });
+  }
+  const { cells, area_km2, lowest, mean, highest } = found.facts;
+  const { units } = await ask(`store/legend/${store.heights}`);
+  const area = area_km2 === null ? [] : [["Area", `${number(area_km2)} km²`]];
+  const heights = lowest === null ? []
+    : [["Elevation", `${number(lowest)} to ${number(highest)}, mean ${withUnits(mean, units)}`]];
+  return [...area, ["Cells", number(cells)], ...heights];
+}
+
+const post = (path, told) => ask(path, { method: "POST", body: JSON.stringify(told) });
+
+async function write(form) {
+  if (run.kind === "distance" && ["gpkg", "geojson"].includes(form) && !pins.length) {
+    throw new Error("Click cells first: the file has the paths to them.");
+  }
+  const { file } = await post(`runs/${run.run}/files`, { form, places: pins });
+  make("a", { href: file, download: "" }).click();
+}
+
+async function keep(name) {
+  await post(`runs/${run.run}/keep`, { name });
+  location.reload();
 }
 
 // -- permalink -------------------------------------------------------------------------------
@@ -473,6 +528,10 @@ function beginRuns() {
     input.disabled = true;
     input.parentElement.title = "This needs flow directions: terrain-gpu flow-direction";
   }
+  // Snapping needs the flow accumulation: where it is missing, it would be computed for each click.
+  const step = Math.abs(store.transform[4]) * (store.geographic ? 111_320 : 1);
+  $("snap").value = store.accumulation ? Number((3 * step).toPrecision(1)) : 0;
+  $("settings").querySelector("i").textContent = store.geographic || store.metres ? "m" : "";
   setTool("look");
 }
 

@@ -27,7 +27,8 @@ export function withUnits(value, units) {
   return units ? `${number(value)} ${units}` : number(value);
 }
 
-// path: what the server tells of a path; known: units of cost and of length.
+// path: what the server tells of a path; known: a title or the units of its cost, whether lengths
+// are metres.
 export function draw(figure, path, known) {
   const points = path.profile.filter(([, height]) => height !== null);
   figure.replaceChildren();
@@ -47,7 +48,7 @@ export function draw(figure, path, known) {
   const caption = document.createElement("figcaption");
   const length = known.metres && path.length >= 1000
     ? `${number(path.length / 1000)} km` : withUnits(path.length, known.metres ? "m" : "");
-  caption.textContent = `${withUnits(path.cost, known.units)} over ${length}, `
+  caption.textContent = `${known.title ?? withUnits(path.cost, known.units)} over ${length}, `
     + `heights ${number(low)} to ${number(high)}`;
   figure.append(caption, svg);
 }
