@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...engine.machine import Machine
 from ...facts import Findings, Settings
 from ...store.outputs import together, whole_file
 from ..cost.models import is_directed
@@ -33,10 +35,21 @@ class PairedPlaces(MatrixProblem):
             found[:, : len(batch)] &= np.arange(len(self.ends))[:, None] > batch
         return found
 
+    def _held(self, beside: int, machine: Machine) -> int:
+        if _met_twice(self):
+            beside += 4 * math.prod(_nearest_shape(self))
+        return super()._held(beside, machine)
+
 
 def _met_twice(problem: MatrixProblem) -> bool:
     """Whether a link may be among the nearest of both its places, at the same cost."""
     return problem.nearest is not None and not is_directed(problem.model.kernel)
+
+
+def _nearest_shape(problem: MatrixProblem) -> tuple[int, int]:
+    """Places, and how many others each is joined with."""
+    count = len(problem.starts)
+    return count, min(problem.nearest or 0, count)
 
 
 class PairLinks:
@@ -74,14 +87,14 @@ class PairLinks:
     def _rows(self, run: MatrixRun) -> Iterator[tuple[int, SourceRows, int, tuple[Any, ...]]]:
         """Yield the source, the row, and the values of `COLUMNS` of every link."""
         problem, labels = run.problem, run.problem.starts.labels.tolist()
-        seen, count, twice = set[int](), len(problem.starts), _met_twice(problem)
+        nearest = np.full(_nearest_shape(problem), -1, np.int32) if _met_twice(problem) else None
         for source, found in run:
-            for k in np.flatnonzero(found.rows["cells"]).tolist():
+            for n, k in enumerate(np.flatnonzero(found.rows["cells"]).tolist()):
                 target, cost, length, climb, _ = found.rows[k].tolist()
-                if twice and target * count + source in seen:
-                    continue
-                if twice and source < target:  # sources are in this order
-                    seen.add(source * count + target)
+                if nearest is not None:
+                    if source in nearest[target]:
+                        continue
+                    nearest[source, n] = target
                 own = cost, length, climb if problem.climbs else None
                 yield source, found, k, (labels[source], labels[target], *own)
 
