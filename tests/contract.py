@@ -24,6 +24,7 @@ from memory import MB, within
 from strategies import rasters, shapes
 
 import terrain_gpu
+from terrain_gpu.cells import is_nodata
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.engine.cluster import open_client
@@ -204,6 +205,14 @@ class OperationContract:
     def counted(self, store: Path) -> int:
         """The number of cells that its report names."""
         return next(iter(self.outputs(store).values())).size
+
+    def provable(self, store: Path) -> set[int]:
+        """Numbers of cells that its proof may name: all, or those with a value in an output."""
+        opened = TileStore.open(store)
+        found = {opened.layer(output.name).grid.cells for output in self.make(store).outputs}
+        for name, cells in self.outputs(store).items():
+            found.add(int(np.count_nonzero(~is_nodata(cells, opened.layer(name).nodata))))
+        return found
 
     def change(
         self, patch: pytest.MonkeyPatch, kind: type, name: str, cell: tuple[int, int]
@@ -452,6 +461,8 @@ class OperationContract:
         for result in (done, again):
             assert result.report.seconds["verify"] > 0
             assert any(key.startswith("verified_") for key in result.report.result)
+        if "verified_cells" in done.report.result:
+            assert done.report.result["verified_cells"] in self.provable(store)
         assert again.found == done.found
         code, proven = verify(store)
         assert (code, proven >= self.there(store)) == (0, True)

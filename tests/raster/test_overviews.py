@@ -65,6 +65,9 @@ class TestOverview(OperationContract):
     def outputs(self, store):
         return super().outputs(place_of(store, 2))
 
+    def provable(self, store):
+        return {TileStore.open(place_of(store, 2)).grid.cells}
+
     def there(self, store):
         level = place_of(store, 2)
         return {f"overviews/2/{name}" for name in TileStore.open(level).layers}

@@ -46,6 +46,11 @@ class TestRasterize(OperationContract):
             found[divmod(k, data.shape[1])] = value
         return [found]
 
+    def provable(self, store):
+        before = whole(TileStore.open(store).layer("elevation"))
+        (after,) = self.outputs(store).values()
+        return {int(np.count_nonzero(after != before))}
+
 
 def save(path, *lines):
     """Lines in columns and rows, with properties."""
