@@ -117,18 +117,21 @@ def near(data: np.ndarray, value: float | int) -> np.ndarray:
     return close_cells
 
 
-def is_nodata(data: np.ndarray, nodata: float | int | None) -> np.ndarray:
-    """Mask of invalid cells: nodata and, in float layers, NaN and infinities."""
+def is_valid(data: np.ndarray, nodata: float | int | None) -> np.ndarray:
+    """Mask of valid cells: neither nodata nor, in float layers, NaN or infinite."""
     if isinstance(nodata, np.generic):
         nodata = nodata.item()  # a Python number is compared in the type of the cells
     if data.dtype.kind == "f":
-        mask = ~np.isfinite(data)
+        mask = np.isfinite(data)
         if nodata is not None and math.isfinite(nodata):
-            mask |= data == nodata
+            mask &= data != nodata
         return mask
-    if nodata is None:
-        return np.zeros(data.shape, dtype=bool)
-    return data == nodata
+    return np.ones(data.shape, dtype=bool) if nodata is None else data != nodata
+
+
+def is_nodata(data: np.ndarray, nodata: float | int | None) -> np.ndarray:
+    """Mask of the cells that are not valid."""
+    return ~is_valid(data, nodata)
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,7 @@ def stats(data: np.ndarray, nodata: float | int | None, ends: np.ndarray | None 
     low, high = (data.min(), data.max()) if ends is None else ends
     if all_valid(low, high, nodata):
         return Stats(data.size, low.item() + 0, high.item() + 0)  # 0.0 for -0.0
-    values = data[~is_nodata(data, nodata)]
+    values = data[is_valid(data, nodata)]
     if not values.size:
         return Stats(0, None, None)
     return Stats(values.size, values.min().item() + 0, values.max().item() + 0)

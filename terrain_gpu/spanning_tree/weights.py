@@ -264,4 +264,4 @@ def plus(one: int | float, other: int | float) -> int | float:
 
 def valid_cells(data: np.ndarray, nodata: float | int | None) -> np.ndarray:
     """Return the mask of the cells that are vertices."""
-    return ~cells.is_nodata(data, nodata)
+    return cells.is_valid(data, nodata)

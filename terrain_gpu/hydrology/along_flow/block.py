@@ -11,19 +11,19 @@ from ...engine.proof import around
 from ...grid import BlockGrid, GridSpec, Window
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...store import Layer
+from ..common.cell_kernels import cells_of, ids_of
 from ..common.code_values import NOWHERE, OUTLET
 from ..common.codes import end_ways, no_code
 from ..common.flow_loops import loop_error
 from .kernels import (
-    UNKNOWN,
     end_inside,
-    entries,
     first_wrong,
     follow,
     follow_all,
     pass_on,
     sort_cells,
 )
+from .rim_kernels import entries, fill_ring, ring_cells
 
 
 class FlowWork:
@@ -81,14 +81,16 @@ class FlowBlock:
 
     def globally(self, cells: np.ndarray) -> np.ndarray:
         """Return the ids in the raster of cells, int64; -1 for negative indices."""
-        row, col = np.divmod(cells.astype(np.int64), self.codes.shape[1])
-        ids = (self.window[0] + row - 1) * self.cols + self.window[2] + col - 1
-        return np.where(cells < 0, -1, ids)
+        return ids_of(cells, *self._place)
 
     def locally(self, ids: np.ndarray) -> np.ndarray:
         """Return the flat indices, int32, of ids in the block or its ring."""
-        row, col = ids // self.cols - self.window[0], ids % self.cols - self.window[2]
-        return ((row + 1) * self.codes.shape[1] + col + 1).astype(np.int32)
+        return cells_of(ids, *self._place)
+
+    @property
+    def _place(self) -> tuple[int, int, int, int]:
+        """The block with its ring, as arguments of `ids_of`."""
+        return self.window[0] - 1, self.window[2] - 1, self.codes.shape[1], self.cols
 
     def after(self, cells: np.ndarray) -> np.ndarray:
         """Return the indices of the cells that the given cells drain to; -1 at ends of paths."""
@@ -111,10 +113,11 @@ class FlowBlock:
     @property
     def ring(self) -> np.ndarray:
         """Flat indices of the cells of the ring, int32."""
-        rows, cols = self.codes.shape
-        across, down = np.arange(cols), np.arange(cols, (rows - 1) * cols, cols)
-        sides = across, down, down + cols - 1, across + (rows - 1) * cols
-        return np.concatenate(sides).astype(np.int32)
+        return ring_cells(*self.codes.shape)
+
+    def fill_ring(self, values: np.ndarray, value: float) -> None:
+        """Set the cells of the ring in an array of the shape of the codes."""
+        fill_ring(values, values.dtype.type(value))
 
     def array(self, dtype: np.dtype | type) -> np.ndarray:
         """Return `FlowWork.sums` as an array of this type and the shape of the codes."""
@@ -144,9 +147,7 @@ class FlowBlock:
 
         Overwrites the order of the cells.
         """
-        exits, ring = self.work.exits[: self.size], self.ring
-        exits[:] = UNKNOWN
-        exits[ring] = ring
+        exits = self.work.exits[: self.size]
         at = follow(self.codes, cells, rule, exits, values, self.work.order)
         self._check_cycle(at)
         return exits[cells]
@@ -173,7 +174,6 @@ def read_flow(
     if at >= 0:
         row, col = divmod(at, codes.shape[1])
         raise no_code(layer, window[0] + row - 1, window[2] + col - 1, codes[row, col])
-    into = np.empty(2 * sum(codes.shape), np.int32)
-    into = np.unique(into[: entries(codes, into)])
+    into = entries(codes)
     end_inside(codes)
     return FlowBlock(layer, window, grid.cols, codes, into, work)

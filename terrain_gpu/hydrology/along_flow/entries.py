@@ -19,6 +19,7 @@ from ...plurals import counted
 from ..common.flow_loops import loop_error
 from ..common.weights import Rule, WeightRule
 from .kernels import join_downstream, join_upstream
+from .rim_kernels import known_at
 
 if TYPE_CHECKING:
     from .operation import AlongFlow
@@ -97,13 +98,15 @@ class FlowEntries(State):
             row, col = divmod(int(self._ids[entry]), self._blocks.cols)
             raise loop_error(self._layer, row, col)
 
-    def among(self, ids: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return those of the cells that are entries, and their values, column by column."""
-        if not len(self._ids):
-            return NONE, *(values[:0] for values in self._values)
-        at = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
-        is_entry = self._ids[at] == ids
-        return ids[is_entry], *(values[at[is_entry]] for values in self._values)
+    def at_rim(self, at: Block, *, inside: bool) -> tuple[np.ndarray, ...]:
+        """Return the entries at the rim of a block or in the ring around it, and their values.
+
+        The values are arrays, one for each column.
+        """
+        (r0, r1, c0, c1), blocks, more = self._blocks.window(*at), self._blocks, 0 if inside else 1
+        window = r0 - more, r1 + more, c0 - more, c1 + more
+        known = known_at(self._ids, window, blocks.rows, blocks.cols)
+        return self._ids[known], *(values[known] for values in self._values)
 
 
 class Inflows(FlowEntries):
@@ -160,7 +163,7 @@ class Inflows(FlowEntries):
         """Return the cells where flow enters the block, and the amounts."""
         if not phase.writes:
             return None
-        return self.among(ring_ids(self._blocks, at, inside=True))
+        return self.at_rim(at, inside=True)
 
 
 class Beyond(FlowEntries):
@@ -194,16 +197,4 @@ class Beyond(FlowEntries):
         """Return the entries around the block, and their values."""
         if not phase.writes:
             return None
-        return self.among(ring_ids(self._blocks, at, inside=False))
-
-
-def ring_ids(blocks: BlockGrid, at: Block, *, inside: bool) -> np.ndarray:
-    """Ids of the cells at the rim of a block, or of the ring of cells around it, sorted."""
-    r0, r1, c0, c1 = blocks.window(*at)
-    if not inside:
-        r0, r1, c0, c1 = r0 - 1, r1 + 1, c0 - 1, c1 + 1
-    rows, cols = np.arange(r0, r1), np.arange(c0, c1)
-    row = np.concatenate((np.repeat([r0, r1 - 1], len(cols)), np.tile(rows[1:-1], 2)))
-    col = np.concatenate((np.tile(cols, 2), np.repeat([c0, c1 - 1], max(len(rows) - 2, 0))))
-    good = (row >= 0) & (row < blocks.rows) & (col >= 0) & (col < blocks.cols)
-    return np.unique(row[good] * blocks.cols + col[good])
+        return self.at_rim(at, inside=False)

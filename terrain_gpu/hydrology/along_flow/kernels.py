@@ -17,6 +17,7 @@ from numba.extending import register_jitable
 from ...compiled import jit
 from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
 from ..common.code_values import NOWHERE, OUTLET
+from .rim_kernels import ring_cells
 
 _STEP = np.full(256, 9)
 _STEP[OUTLET] = _STEP[NOWHERE] = 8
@@ -66,35 +67,6 @@ def first_wrong(codes):
                 if _STEP[own[x]] == 9:
                     return row * cols + 1 + x
     return -1
-
-
-@jit
-def entries(codes, into):
-    """List the cells of a block that cells of the ring drain to, with repetitions.
-
-    Parameters
-    ----------
-    into
-        int32. Receives their indices.
-
-    Returns
-    -------
-    int
-        The number of indices.
-    """
-    rows, cols = codes.shape
-    count = 0
-    for row in range(rows):
-        # All cells of the first and last row; the first and last cell of the others.
-        for col in range(0, cols, 1 if row in (0, rows - 1) else cols - 1):
-            k = _STEP[codes[row, col]]
-            if k >= 8:
-                continue
-            r, c = row + ROW_STEP[k], col + COL_STEP[k]
-            if 0 < r < rows - 1 and 0 < c < cols - 1 and codes[r, c] != NOWHERE:
-                into[count] = r * cols + c
-                count += 1
-    return count
 
 
 @jit
@@ -207,6 +179,35 @@ def pass_on(codes, order, sums, adds):
             each[to] = max(each[to], each[at])
 
 
+@jit
+def take_in(sums, cells, amounts, adds):
+    """Combine the sums of some cells with what enters there; see `pass_on`."""
+    each = sums.ravel()
+    for k in range(len(cells)):
+        at = cells[k]
+        each[at] = each[at] + amounts[k] if adds else max(each[at], amounts[k])
+
+
+@jit
+def number_outlets(codes, firsts, numbers):
+    """Number the outlets of a block from left to right, and set all other cells to 0.
+
+    Parameters
+    ----------
+    firsts
+        int64, the number of the first outlet of each row of the block.
+    numbers
+        Array of the shape of the codes.
+    """
+    numbers[:] = 0
+    for row in range(1, codes.shape[0] - 1):
+        number = firsts[row - 1]
+        for col in range(1, codes.shape[1] - 1):
+            if codes[row, col] == OUTLET:
+                numbers[row, col] = number
+                number += 1
+
+
 @register_jitable
 def _joined(own, beyond, one, how):
     """Combine the value of a cell with that of the path from the next one; `one` has their type."""
@@ -258,8 +259,7 @@ def follow(codes, cells, how, exits, values, stack):
         or the larger of the own value and the latter plus 1 (`STEP`). At the end of a path it is
         the cell's own value.
     exits
-        int32, `UNKNOWN` inside the block; cells of the ring hold their own index. Receives the cell
-        of the ring where each path leaves the block, or `ENDED`.
+        int32. Receives the cell of the ring where each path leaves the block, or `ENDED`.
     values
         The value of each cell; in the ring, that of the flow path from there. Receives the values
         of the flow paths from `cells`.
@@ -273,6 +273,9 @@ def follow(codes, cells, how, exits, values, stack):
     """
     steps, flat, each = _steps(codes.shape[1]), codes.ravel(), values.ravel()
     one = values.dtype.type(1)
+    exits[:] = UNKNOWN
+    for at in ring_cells(*codes.shape):
+        exits[at] = at
     for start in cells:
         depth, at = 0, np.int64(start)
         while exits[at] == UNKNOWN:

@@ -21,7 +21,7 @@ from ...tool import PathLike
 from ..along_flow.basin_table import BasinRows, band_bytes, bands, figures
 from ..along_flow.block import FlowBlock
 from ..along_flow.entries import Beyond
-from ..along_flow.kernels import TAKE
+from ..along_flow.kernels import TAKE, number_outlets
 from ..along_flow.labels import FlowLabels
 from ..common.codes import label_dtype
 from . import Basins
@@ -63,7 +63,8 @@ class BasinLabels(ToolOperation, FlowLabels):
         into, outlets = block.entries, block.outlets
         r0, r1, c0, _ = block.window
         slots = np.arange(r0, r1) * self.blocks.shape[1] + c0 // self.blocks.block
-        labels = _numbered(block, outlets, slots * self.blocks.block, np.int64)
+        labels = block.array(np.int64)
+        number_outlets(block.codes, slots * self.blocks.block, labels)
         exits = block.follow(into, TAKE, labels)
         labels_of_entries = labels.ravel()[into]
         return block.globally(into), block.globally(exits), labels_of_entries, outlets.sum(axis=1)
@@ -76,14 +77,15 @@ class BasinLabels(ToolOperation, FlowLabels):
         out: list[np.ndarray],
     ) -> list[tuple[np.ndarray, np.ndarray]] | None:
         firsts, ids, around = context
-        outlets = block.outlets
-        numbers = _numbered(block, outlets, firsts, out[0].dtype)
+        numbers = block.array(out[0].dtype)
+        number_outlets(block.codes, firsts, numbers)
         numbers.ravel()[block.locally(ids)] = around
         block.follow_all(TAKE, numbers)
         out[0][...] = numbers[1:-1, 1:-1]
         if self.table is None:
             return None
-        (r0, _, c0, _), edge, areas = block.window, block.edge, self.units[0]
+        (r0, _, c0, _), areas = block.window, self.units[0]
+        edge, outlets = block.edge, block.outlets
         return [
             figures(
                 out[0][rows], edge[rows], outlets[rows], areas[r0:][rows], (r0 + rows.start, c0)
@@ -103,24 +105,6 @@ def worker_bytes(blocks: BlockGrid, *, table: bool) -> int:
     """Return the bytes per cell that a worker needs beyond `FlowWork`."""
     beside, each = (6 + 2 * _FIGURES // _SOME, 120) if table else (1, 40)
     return band_bytes(blocks, beside, each)
-
-
-def _numbered(
-    block: FlowBlock, outlets: np.ndarray, firsts: np.ndarray, dtype: np.dtype | type
-) -> np.ndarray:
-    """Return an array of the block and its ring with the numbers of outlets, 0 elsewhere.
-
-    `firsts` holds the number of the first outlet of each row. The array is a view of the work
-    space, valid until the next call.
-    """
-    numbers = block.array(dtype)
-    numbers[...] = 0
-    for rows in bands(outlets.shape):
-        outlets_of_rows, inner = outlets[rows], numbers[1:-1, 1:-1][rows]
-        counts = outlets_of_rows.sum(axis=1)
-        before = firsts[rows] - (np.cumsum(counts) - counts)
-        inner[outlets_of_rows] = np.arange(counts.sum()) + np.repeat(before, counts)
-    return numbers
 
 
 class _Numbers(Beyond):

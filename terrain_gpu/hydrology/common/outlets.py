@@ -18,7 +18,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ...arguments import refused, wrong
-from ...engine.proof import around
 from ...errors import StoreError
 from ...grid import Window
 from ...io.places import Places, PlacesLike, as_places
@@ -119,10 +118,13 @@ class Outlets:
         name, beyond = name_of(self.digest), ~valid if outside is None else outside
         if name is None or not beyond.any():
             return BlockOutlets(cells, np.zeros(len(cells), bool))
-        border = np.flatnonzero(valid[1:-1, 1:-1] & around(beyond)).astype(np.int32)
+        from .voids import cells_beside  # loads numba
+
+        border = cells_beside(valid, beyond)
         if len(cells):
             border = np.setdiff1d(border, cells)
-        low = np.arange(len(border) + len(cells)) < len(border) * is_low(name)
+        low = np.zeros(len(border) + len(cells), bool)
+        low[: len(border)] = is_low(name)
         return BlockOutlets(np.concatenate((border, cells)), low)
 
 

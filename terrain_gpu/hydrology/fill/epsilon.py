@@ -26,7 +26,7 @@ from ...errors import InputError
 from ...facts import Findings, Settings
 from ...grid import Block, BlockGrid, units
 from ..along_flow.block import FlowBlock, read_flow
-from ..along_flow.entries import Beyond, ring_ids
+from ..along_flow.entries import Beyond
 from ..along_flow.kernels import ADD, MAX, STEP
 from ..along_flow.operation import AlongFlow, plan_flow
 from ..common.code_values import NOWHERE
@@ -127,7 +127,7 @@ class EpsilonFill(AlongFlow):
         columns = []
         for rule, beyond in ((MAX, LOWEST), (STEP, LOWEST), (ADD, 0)):
             values[...] = 1 if rule == ADD else ground
-            values.ravel()[block.ring] = beyond
+            block.fill_ring(values, beyond)
             exits = block.follow(into, rule, values)
             columns.append(values.ravel()[into])
         return block.globally(into), block.globally(exits), *columns
@@ -242,7 +242,7 @@ class _Levels(Beyond):
         """Return the entries around a block, their plain levels, and the known levels around it."""
         if phase.name == _WAYS.name:
             return None
-        entries = self.among(ring_ids(self._blocks, at, inside=False))
+        entries = self.at_rim(at, inside=False)
         return *entries, self._levels.around(at, UNKNOWN)
 
     def add(self, phase: Phase, at: Block, message: Any) -> None:

@@ -79,7 +79,7 @@ class PlainFill(AlongFlow):
     def trace(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
         levels, into = cells[0], block.entries
         least = -np.inf if levels.dtype.kind == "f" else np.iinfo(levels.dtype).min
-        levels.ravel()[block.ring] = least
+        block.fill_ring(levels, least)
         exits = block.follow(into, MAX, levels)
         return block.globally(into), block.globally(exits), levels.ravel()[into]
 

@@ -22,7 +22,7 @@ from ...running import refuse_cuda
 from ...store import TileStore
 from ..along_flow.block import FlowBlock
 from ..along_flow.entries import Inflows
-from ..along_flow.kernels import TAKE
+from ..along_flow.kernels import TAKE, take_in
 from ..along_flow.operation import AlongFlow, plan_flow
 from ..common.code_values import NOWHERE
 from ..common.codes import DIRECTIONS, open_directions
@@ -152,15 +152,13 @@ class FlowSums(AlongFlow):
         """
         rule, (codes, weights) = self.rule, self._inner(block, cells)
         weighted, columns = rule.own(block.window, codes, weights)
-        join = np.add if rule.adds else np.maximum
         drained = []
         for k, contributions in enumerate(columns):
             sums = np.empty(block.codes.shape, np.int64) if k else block.array(rule.sums_dtype)
-            sums[[0, -1]] = sums[:, [0, -1]] = rule.empty
+            block.fill_ring(sums, rule.empty)
             sums[1:-1, 1:-1] = contributions
             if inflow is not None:
-                flat, at = sums.ravel(), block.locally(inflow[0])
-                flat[at] = join(flat[at], inflow[1 + k])
+                take_in(sums, block.locally(inflow[0]), inflow[1 + k], rule.adds)
             block.pass_on(sums, rule.adds)
             drained.append(sums)
         counts = np.zeros(3, np.int64)

@@ -14,10 +14,18 @@ import numpy as np
 
 from ...errors import StoreError
 from ...grid import BlockGrid, Window
-from ...grid.neighbours import COL_STEP, EDGE_OF, NE, NW, ROW_STEP, SE, SW, E, N, S, W
-from ...spanning_tree.cpu.keys import edge_key, rule_at
+from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
 from ...spanning_tree.weights import Weight, valid_cells
-from .block_kernels import DIRECTION, find_parents, join_edges, parent_edges, root_trees
+from ..common.cell_kernels import cells_of, ids_of
+from .block_kernels import (
+    crossing_keys,
+    cut_rim,
+    find_parents,
+    join_edges,
+    outward_edges,
+    parent_edges,
+    root_trees,
+)
 from .source import Forest
 
 if TYPE_CHECKING:
@@ -105,15 +113,16 @@ class BlockForest:
 
     def globally(self, cells: np.ndarray) -> np.ndarray:
         """Return the ids of cells in the raster, int64."""
-        cells = cells.astype(np.int64)
-        return (self.window[0] + cells // self.width) * self.cols + (
-            self.window[2] + cells % self.width
-        )
+        return ids_of(cells, self.window[0], self.window[2], self.width, self.cols)
 
     def locally(self, ids: np.ndarray) -> np.ndarray:
         """Return the cells of this block with these ids, int32."""
-        row, col = ids // self.cols - self.window[0], ids % self.cols - self.window[2]
-        return (row * self.width + col).astype(np.int32)
+        return cells_of(ids, self.window[0], self.window[2], self.width, self.cols)
+
+    @property
+    def corner(self) -> np.ndarray:
+        """The window and the number of columns of the raster, for kernels."""
+        return np.array((*self.window, self.cols), np.int64)
 
     @cached_property
     def operands(self) -> np.ndarray:
@@ -135,8 +144,9 @@ class BlockForest:
         """
         work, valid = self.work, self.valid[1:-1, 1:-1].reshape(-1)
         keep = np.empty(0, np.int32) if keep_cells is None else keep_cells
-        branches, count = root_trees(work.links, valid, keep, self.width, work.code, work.order)
-        if count != np.count_nonzero(valid):
+        tree = work.code, work.order
+        branches, count, complete = root_trees(work.links, valid, keep, self.width, *tree)
+        if not complete:
             raise self.no_forest()
         self.order = work.order[:count]
         first = 0 if keep_cells is None else branches
@@ -153,11 +163,10 @@ class BlockForest:
 
     def weigh(self) -> None:
         """Compute the key and the id of the edge from each cell of the trunk to its parent."""
-        corner = np.array((*self.window, self.cols), np.int64)
         work = self.work
         tree = self.trunk, work.code, work.parent
         rule = self.forest.weight.rule()
-        parent_edges(self.operands, rule, corner, *tree, work.keys, work.ids)
+        parent_edges(self.operands, rule, self.corner, *tree, work.keys, work.ids)
 
     def outward(self, outlets: BlockOutlets) -> tuple[np.ndarray, np.ndarray]:
         """Return the key and id of the outward edge of each outlet.
@@ -166,25 +175,18 @@ class BlockForest:
         a lower cell comes before it. Its id is smaller than the ids of all other edges. Outward
         edges of given outlets come before all other edges.
         """
-        row, col = outlets.cells // self.width, outlets.cells % self.width
-        operands = self.operands[row + 1, col + 1]
-        keys = edge_key(
-            operands, operands, rule_at(self.forest.weight.rule(), 0, self.window[0] + row)
-        )
-        ids = self.globally(outlets.cells) - self.forest.cells.grid.cells
-        low, first = outlets.low, np.iinfo(np.int64).min
-        return np.where(low, keys, 0).astype(self.work.keys.dtype), np.where(low, ids, first)
+        count, cells = len(outlets.cells), self.forest.cells.grid.cells
+        keys, ids = np.empty(count, self.work.keys.dtype), np.empty(count, np.int64)
+        rule = self.forest.weight.rule()
+        outward_edges(self.operands, rule, self.corner, *outlets, -cells, keys, ids)
+        return keys, ids
 
-    def crossing_keys(self) -> np.ndarray:
-        """Return the keys of the edges to other blocks, in the type of `Work.keys`."""
-        row, col = self.out_cell // self.width + 1, self.out_cell % self.width + 1
-        neighbours = row + ROW_STEP[self.out_step], col + COL_STEP[self.out_step]
-        forward = DIRECTION[self.out_step]
-        lower = np.where(forward < 0, neighbours[0], row) - 1 + self.window[0]
-        direction = np.maximum(forward, DIRECTION[(self.out_step + 4) & 7])
-        of_step = rule_at(self.forest.weight.rule(), direction, lower)
-        keys = edge_key(self.operands[row, col], self.operands[neighbours], of_step)
-        return keys.astype(self.work.keys.dtype)
+    def crossing_keys(self, count: int) -> np.ndarray:
+        """Return the keys of the edges of `skeleton.Crossing`, in the type of `Work.keys`."""
+        keys = np.empty(count, self.work.keys.dtype)
+        rule, edges = self.forest.weight.rule(), (self.out_cell, self.out_step)
+        crossing_keys(self.operands, rule, self.corner, *edges, keys)
+        return keys
 
 
 def read_forest(
@@ -213,24 +215,10 @@ def read_forest(
             side[:] = False
     links = work.links[: (r1 - r0) * (c1 - c0)].reshape(r1 - r0, c1 - c0)
     sound = join_edges(edges, links)
-    outward = np.zeros_like(links)
-    outward[0] |= NW | N | NE
-    outward[-1] |= SW | S | SE
-    outward[:, 0] |= NW | W | SW
-    outward[:, -1] |= NE | E | SE
-    outward &= links
-    rim = np.flatnonzero(outward != 0)
-    which, step = np.nonzero(
-        np.unpackbits(outward.reshape(-1)[rim, None], axis=1, bitorder="little")
-    )
-    out_cell = rim[which].astype(np.int32)
-    row, col = np.divmod(out_cell, links.shape[1])
-    block = BlockForest(window, cols, cells, valid, work, out_cell, step.astype(np.uint8), forest)
-    ends = valid[row + 1 + ROW_STEP[step], col + 1 + COL_STEP[step]]
-    inner = valid[1:-1, 1:-1]
-    if not sound or not ends.all() or not np.logical_or(inner, links == 0).all():
+    out_cell, out_step, sound_rim = cut_rim(valid, links)
+    block = BlockForest(window, cols, cells, valid, work, out_cell, out_step, forest)
+    if not (sound and sound_rim):
         raise block.no_forest()
-    links ^= outward
     return block
 
 

@@ -21,6 +21,8 @@ without cells to keep; and of other roots."""
 _NUMBER = np.zeros(256, np.uint8)
 _NUMBER[1 << np.arange(8)] = np.arange(8)
 """Number of the neighbour for each single bit."""
+_FIRST = np.iinfo(np.int64).min
+"""Before the ids of all edges."""
 
 
 @jit
@@ -55,6 +57,44 @@ def join_edges(edges, links):
 
 
 @jit
+def cut_rim(valid, links):
+    """Take the edges that leave a block out of its edge bits.
+
+    Parameters
+    ----------
+    valid
+        Mask of the valid cells, with a margin of one cell.
+    links
+        uint8, from `join_edges`.
+
+    Returns
+    -------
+    cells, steps, sound
+        The cells, int32, and the numbers of their neighbours, uint8, of these edges, row by row.
+        Whether all edges of the block, and the ends of these, are at valid cells.
+    """
+    rows, cols = links.shape
+    lost = False
+    for row in range(rows):
+        here, own = valid[row + 1, 1 : cols + 1], links[row]
+        for x in range(cols):
+            lost |= (own[x] != 0) & ~here[x]
+    cells, steps = np.empty(6 * (rows + cols), np.int32), np.empty(6 * (rows + cols), np.uint8)
+    count = 0
+    for row in range(rows):
+        for col in range(0, cols, 1 if row in (0, rows - 1) else max(cols - 1, 1)):
+            for k in range(8):
+                r, c = row + ROW_STEP[k], col + COL_STEP[k]
+                inside = 0 <= r < rows and 0 <= c < cols
+                if not inside and links[row, col] >> k & 1:
+                    links[row, col] ^= 1 << k
+                    lost |= not valid[r + 1, c + 1]
+                    cells[count], steps[count] = row * cols + col, k
+                    count += 1
+    return cells[:count], steps[:count], not lost
+
+
+@jit
 def root_trees(links, valid, kept, cols, code, order):
     """Order the vertices of a block by removing leaves, so that each comes before its parent.
 
@@ -74,15 +114,16 @@ def root_trees(links, valid, kept, cols, code, order):
 
     Returns
     -------
-    branches, vertices
-        The number of vertices removed before the kept ones, and in all. Vertices on cycles are
-        never removed.
+    branches, vertices, complete
+        The number of vertices removed before the kept ones, and in all. Whether these are all valid
+        cells: vertices on cycles are never removed.
     """
     code[: len(valid)] = _NONE
     code[kept] = _KEPT
-    count = 0
+    count = expected = 0
     for v in range(len(valid)):
         order[count] = v
+        expected += valid[v]
         count += (links[v] & (links[v] - 1) == 0) & valid[v] & (code[v] == _NONE)
     branches = _remove_leaves(links, cols, code, order, 0, count, _ALONE)
     count = branches
@@ -90,7 +131,8 @@ def root_trees(links, valid, kept, cols, code, order):
         order[count] = v
         count += (links[v] & (links[v] - 1) == 0) & (code[v] == _KEPT)
         code[v] = _NONE
-    return branches, _remove_leaves(links, cols, code, order, branches, count, _ROOT)
+    count = _remove_leaves(links, cols, code, order, branches, count, _ROOT)
+    return branches, count, count == expected
 
 
 @register_jitable
@@ -124,6 +166,20 @@ def find_parents(order, cols, code, parent):
 
 
 @jit
+def clear(order, sums):
+    """Set the sums of some vertices to 0."""
+    for v in order:
+        sums[v] = 0
+
+
+@jit
+def lead_out(codes, cells, steps):
+    """Set the D8 codes of cells that drain to their neighbours of these numbers."""
+    for i in range(len(cells)):
+        codes[cells[i]] = 1 << steps[i]
+
+
+@jit
 def fold(branches, cols, code, sums):
     """Add the sum of each vertex of a branch to that of its parent."""
     step = ROW_STEP * cols + COL_STEP
@@ -149,6 +205,67 @@ def parent_edges(operands, rule, corner, order, code, parent, keys, ids):
             row, col, d = r, c, DIRECTION[k - 4]
         keys[v] = edge_key(here, there, rule_at(rule, d, row0 + row))
         ids[v] = 4 * ((row0 + row) * cols + col0 + col) + d
+
+
+@jit
+def outward_edges(operands, rule, corner, cells, low, before, keys, ids):
+    """Compute the keys and ids of outward edges; see `BlockForest.outward`.
+
+    Parameters
+    ----------
+    corner
+        The window, and the number of columns of the raster.
+    low
+        bool, whether the outlets are low.
+    before
+        Less than the ids of all edges when a cell's id is added.
+    """
+    row0, _, col0, col1, cols = corner
+    width = col1 - col0
+    for i in range(len(cells)):
+        row, col = cells[i] // width, cells[i] % width
+        keys[i], ids[i] = 0, _FIRST
+        if low[i]:
+            here = operands[row + 1, col + 1]
+            keys[i] = edge_key(here, here, rule_at(rule, 0, row0 + row))
+            ids[i] = (row0 + row) * cols + col0 + col + before
+
+
+@jit
+def crossing_edges(cells, steps, corner):
+    """Return the ends and ids of edges that lead from lower endpoints to other blocks.
+
+    See `skeleton.Crossing`; `cells` and `steps` are from `cut_rim`.
+    """
+    row0, _, col0, col1, cols = corner
+    width, count = col1 - col0, 0
+    for k in steps:
+        count += k < 4
+    ends, ids = np.empty((count, 2), np.int64), np.empty(count, np.int64)
+    count = 0
+    for i in range(len(cells)):
+        k = steps[i]
+        if k < 4:
+            cell = (row0 + cells[i] // width) * cols + col0 + cells[i] % width
+            ends[count, 0], ends[count, 1] = cell, cell + ROW_STEP[k] * cols + COL_STEP[k]
+            ids[count] = 4 * cell + DIRECTION[k]
+            count += 1
+    return ends, ids
+
+
+@jit
+def crossing_keys(operands, rule, corner, cells, steps, keys):
+    """Compute the keys of these edges."""
+    row0, _, col0, col1, _ = corner
+    width, count = col1 - col0, 0
+    for i in range(len(cells)):
+        k = steps[i]
+        if k < 4:
+            row, col = cells[i] // width, cells[i] % width
+            here = operands[row + 1, col + 1]
+            there = operands[row + 1 + ROW_STEP[k], col + 1 + COL_STEP[k]]
+            keys[count] = edge_key(here, there, rule_at(rule, DIRECTION[k], row0 + row))
+            count += 1
 
 
 @register_jitable

@@ -18,8 +18,9 @@ from ...grid.neighbours import DIRECTIONS
 from ..common.code_values import NOWHERE
 from ..common.outlets import BlockOutlets
 from .block import BlockForest
-from .block_kernels import d8_codes, fold
+from .block_kernels import clear, d8_codes, fold, lead_out
 from .skeleton import ByBlock, Crossing, Graph, Outline, neighbour
+from .skeleton_kernels import by_number, keep_joined, number_vertices
 from .tree import contract, gather, separate
 
 VERTEX_BYTES = 110
@@ -52,28 +53,18 @@ def outline(
     outward = block.outward(block_outlets)
     opened = _separate(block, block_outlets, outward)
     outlets = block_outlets.cells[opened]
-    terminals = np.unique(block.out_cell)
     number = work.one[: block.size]
-    number[block.trunk] = -1
-    number[terminals] = np.arange(len(terminals), dtype=np.int32)
-    inner = outlets[number[outlets] < 0]
-    numbered = len(terminals) + len(inner)
-    number[inner] = np.arange(len(terminals), numbered, dtype=np.int32)
+    terminals, numbered = number_vertices(block.trunk, block.out_cell, outlets, number)
     _fold(block, values)
     ends = np.empty((2 * numbered + 1, 2), np.int32)
     heaviest = np.empty(2 * numbered + 1, np.int32)
     size, count = contract(
         *tree, work.cut, number, numbered, work.sums, work.two, work.three, ends, heaviest
     )
-    ends, heaviest = ends[:count], heaviest[:count]
+    ends, heaviest = ends[:count].copy(), heaviest[:count]
     # Other blocks do not need the outlets of trees that lie entirely within this one.
-    keep = np.zeros(size, bool)
-    keep[: len(terminals)] = True
-    keep[ends] = True
-    renumbered = np.cumsum(keep, dtype=np.int32) - 1
-    vertices = block.trunk[number[block.trunk] >= 0]
-    sums = np.empty(size, np.int64)
-    sums[number[vertices]] = work.sums[vertices]
+    keep, renumbered = keep_joined(size, len(terminals), ends)
+    sums = by_number(block.trunk, number, size, work.sums)
     mouths = number[outlets]
     keep_outlet = keep[mouths]
     crossing = Crossing.of(block)
@@ -81,10 +72,10 @@ def outline(
         block.globally(terminals),
         sums[keep],
         renumbered[mouths[keep_outlet]],
-        renumbered[ends],
+        ends,
         (work.keys[heaviest], work.ids[heaviest]),
         crossing.cells,
-        (block.crossing_keys()[crossing.own], crossing.ids),
+        (block.crossing_keys(len(crossing.ids)), crossing.ids),
         (outward[0][opened][keep_outlet], outward[1][opened][keep_outlet]),
     )
     return found_outline, len(outlets)
@@ -105,7 +96,7 @@ def _fold(block: BlockForest, values: np.ndarray | None) -> None:
     """Add the values of branches to the trunk, in `work.sums`."""
     sums = block.work.sums
     if values is None:
-        sums[block.trunk] = 0
+        clear(block.trunk, sums)
     else:
         sums[: block.size] = values.ravel()
         fold(block.branches, block.width, block.work.code, sums)
@@ -209,7 +200,7 @@ def drain(
     leaving = block.locally(leaving_cells)
     gather(trunk, work.parent, work.cut, np.concatenate((outlets, leaving)), sums, work.one)
     d8_codes(block.branches, trunk, block.width, work.code, work.parent, work.one, codes)
-    codes[leaving] = 1 << steps
+    lead_out(codes, leaving, steps)
     if values is not None:
         sums[codes == NOWHERE] = 0
     return sums

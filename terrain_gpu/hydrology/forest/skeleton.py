@@ -14,17 +14,15 @@ import numpy as np
 from ...engine.plan import Growing
 from ...errors import PlanError, StoreError
 from ...grid import BlockGrid
-from ...grid.neighbours import COL_STEP, NEIGHBOUR, ROW_STEP
+from ...grid.neighbours import NEIGHBOUR
 from ...plurals import counted
 from ...report import trim
 from .block import BlockForest
+from .block_kernels import crossing_edges
 from .skeleton_kernels import root_graph
 
 OUTLINE_BYTES = 50
 """Bytes per vertex of an outline, including the edge to its parent."""
-
-_DIRECTION = np.array([0, 3, 2, 1])
-"""Direction of the edge to neighbour E, SE, S, SW; this cell is its lower endpoint."""
 
 Columns = tuple[np.ndarray, ...]
 
@@ -35,24 +33,18 @@ class Crossing:
 
     Attributes
     ----------
-    own
-        bool, marks these edges among those of `BlockForest.out_cell`.
     cells
         int64, shape (n, 2): the ends of each edge, the one with the lower id first.
     ids
         int64, edge ids.
     """
 
-    own: np.ndarray
     cells: np.ndarray
     ids: np.ndarray
 
     @classmethod
     def of(cls, block: BlockForest) -> Crossing:
-        own = block.out_step < 4
-        cell, step = block.globally(block.out_cell[own]), block.out_step[own]
-        other = cell + ROW_STEP[step] * block.cols + COL_STEP[step]
-        return cls(own, np.stack((cell, other), axis=1), 4 * cell + _DIRECTION[step])
+        return cls(*crossing_edges(block.out_cell, block.out_step, block.corner))
 
 
 @dataclass

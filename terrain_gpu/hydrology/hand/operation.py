@@ -145,12 +145,12 @@ class StreamsAbove(AlongFlow):
             stops = self.rule.is_stream(streams[0]) & (block.codes != NOWHERE)
         stopped = block.stopped(stops)
         met = np.where(stops, heights, heights.dtype.type(np.nan))
-        met.ravel()[block.ring] = np.nan
+        block.fill_ring(met, np.nan)
         columns = [(TAKE, met)]
         if self.distance is not None:
             lengths = block.array(np.int64)
             lengths[...] = np.where(stops, 0, NEVER)
-            lengths.ravel()[block.ring] = 0
+            block.fill_ring(lengths, 0)
             step_lengths_to(stopped.codes, block.window[0], self.rule.lengths[0], lengths)
             columns.append((ADD, lengths))
         return stopped, columns

@@ -18,6 +18,7 @@ from ...grid import BlockGrid
 from ..forest.block import BlockForest, Work, edge_ids
 from ..forest.block_kernels import find_parents, parent_lengths
 from ..forest.skeleton import ByBlock, Columns, Crossing, Graph, Outline, neighbour
+from ..forest.skeleton_kernels import by_number, number_vertices
 from .prune_kernels import contract_lengths, extend_lines, fold_lengths, keep_edges, reach
 
 VERTEX_BYTES = 165
@@ -68,10 +69,8 @@ def outline(block: BlockForest, keep_points: np.ndarray, units: np.ndarray) -> O
         See `grid.lengths.whole_lengths`.
     """
     work, trunk = _folded(block, keep_points, units, np.iinfo(np.int64).max)
-    terminals = np.unique(block.out_cell)
-    number = work.one[: block.size]
-    number[trunk] = -1
-    number[terminals] = np.arange(len(terminals), dtype=np.int32)
+    number, none = work.one[: block.size], np.empty(0, np.int32)
+    terminals, _ = number_vertices(trunk, block.out_cell, none, number)
     ends = np.empty((2 * len(terminals) + 1, 2), np.int32)
     paths = np.empty((3, 2 * len(terminals) + 1), np.int64)
     chain = work.two, work.a, work.b, work.c
@@ -86,20 +85,17 @@ def outline(block: BlockForest, keep_points: np.ndarray, units: np.ndarray) -> O
         ends,
         paths,
     )
-    numbered = trunk[number[trunk] >= 0]
-    hang = np.empty(size, np.int64)
-    hang[number[numbered]] = work.hang[numbered]
     crossing = Crossing.of(block)
     steps = units[crossing.ids & 3, (crossing.ids >> 2) // block.cols]
-    none = np.zeros(len(steps), np.int64)
+    zeros = np.zeros(len(steps), np.int64)
     return Outline(
         block.globally(terminals),
-        hang,
-        np.empty(0, np.int32),
+        by_number(trunk, number, size, work.hang),
+        none,
         ends[:count],
         tuple(paths[:, :count]),
         crossing.cells,
-        (steps, none, none),
+        (steps, zeros, zeros),
     )
 
 
