@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -264,12 +264,13 @@ def decoder(name: str | None) -> tuple[int, int, int]:
     return _address(functions.decode), make, free
 
 
+def coder(name: str | None, dtype: np.dtype) -> AbstractContextManager[tuple[int, ...]]:
+    """Lend the addresses of the function that codes and of its context, and what it is given."""
+    return nullcontext((0,) * 6) if name is None else _coder(name, dtype)
+
+
 @contextmanager
-def coder(name: str | None, dtype: np.dtype) -> Iterator[tuple[int, ...]]:
-    """Yield the addresses of the function that codes and of its context, and what it is given."""
-    if name is None:
-        yield (0,) * 6
-        return
+def _coder(name: str, dtype: np.dtype) -> Iterator[tuple[int, ...]]:
     codec, _, inner = name.partition("-")
     functions, word = _functions(codec), ctypes.create_string_buffer(inner.encode())
     assert functions is not None

@@ -21,10 +21,10 @@ from .. import cells
 from ..compiled import jit
 from ..grid import TILE
 from . import codec_kernel
-from .checksums import block_digest
 from .codec_kernel import call_at, code_tile, coder, copy_bytes, crc_of_some
 from .coding import most_bytes
 from .crc_kernel import has_instruction
+from .digest_kernel import BYTES, digest_of
 from .shard import end_bytes
 
 FAILED, EMPTY, WRITTEN, SAVED = range(4)
@@ -187,6 +187,17 @@ def _finish(tail, words, places, count, ends, sums):  # type: ignore[no-untyped-
 
 
 @jit
+def _digest(words):  # type: ignore[no-untyped-def]
+    """As `checksums.block_digest`, of checksums and index."""
+    tiles = (words.size - 2) // 5
+    packed = np.zeros(-(-20 * tiles // BYTES) * BYTES // 8, np.uint64)
+    each = packed.view(np.uint32)
+    for k in range(5 * tiles):
+        each[k] = words[k + (k >= tiles)]
+    return digest_of(packed, 20 * tiles)
+
+
+@jit
 def _write(write, fd, data, size):  # type: ignore[no-untyped-def]
     """Write bytes at an address to a file; return whether all were written."""
     done = np.int64(0)
@@ -200,19 +211,19 @@ def _write(write, fd, data, size):  # type: ignore[no-untyped-def]
 
 @jit
 def _save(calls, names, sync, ranged, cells, cuts, places, tail, words, *given):  # type: ignore[no-untyped-def]
-    """Write the shard; return what became of it, and its size. For `given` see `_pack`."""
+    """Write the shard; return what became of it, size and digest. For `given` see `_pack`."""
     begin, write, flush, close, rename, unlink = calls
-    own, path = names
+    (own, path), none = names, np.uint64(0)
     fill, codec, parts, ends, sums = given
     _find_range(*ranged)
     count, size, whole = _pack(cells, cuts, fill, codec, parts, ends, sums)
     if count <= 0:
-        return (FAILED if count else EMPTY), size
+        return (FAILED if count else EMPTY), size, none
     _finish(tail, words, places, count, ends, sums)
     flags, mode = np.int64(_FLAGS), np.int64(_MODE)
     fd = np.int64(np.int32(call_at(begin, (own.ctypes.data, flags, mode))))
     if fd < 0:
-        return FAILED, size
+        return FAILED, size, none
     data = np.int64(cells.ctypes.data) if whole else np.int64(parts[0].ctypes.data)
     done = _write(write, fd, data, size)
     done = done and _write(write, fd, np.int64(tail.ctypes.data), tail.size)
@@ -221,9 +232,9 @@ def _save(calls, names, sync, ranged, cells, cuts, places, tail, words, *given):
     done = np.int32(call_at(close, (fd,))) == 0 and done
     if not done:
         call_at(unlink, (own.ctypes.data,))
-        return FAILED, size
+        return FAILED, size, none
     done = np.int32(call_at(rename, (own.ctypes.data, path.ctypes.data))) == 0
-    return (SAVED if done else WRITTEN), size + tail.size
+    return (SAVED if done else WRITTEN), size + tail.size, _digest(words)
 
 
 @cache
@@ -241,16 +252,19 @@ def _calls() -> tuple[int, ...]:
     return tuple(ctypes.cast(one, ctypes.c_void_p).value or 0 for one in found)
 
 
+_SIGNED = tuple(map(np.dtype, ("i1", "i2", "i4", "i8")))
+_EMPTY = tuple(tuple(np.empty(0, kind) for kind in _SIGNED) for _ in range(2))
+for _one in _EMPTY[False]:
+    _one.flags.writeable = False
+
+
 def _views(cells: np.ndarray) -> tuple[np.ndarray, ...]:
     """Cells as signed integers of 1, 2, 4 and 8 bytes; empty ones but for that of their size.
 
     All are read-only if the cells are.
     """
-    kinds = [np.dtype(name) for name in ("i1", "i2", "i4", "i8")]
-    found = [cells.view(k) if k.itemsize == cells.itemsize else np.empty(0, k) for k in kinds]
-    for one in found:
-        one.flags.writeable = cells.flags.writeable
-    return tuple(found)
+    pairs = zip(_EMPTY[cells.flags.writeable], _SIGNED, strict=True)
+    return tuple(cells.view(k) if k.itemsize == cells.itemsize else none for none, k in pairs)
 
 
 class TileCuts(NamedTuple):
@@ -350,7 +364,5 @@ def write_shard(
     with coder(compress, cells.dtype) as codec:
         given = cuts.fill, (compare, *codec), parts, tuple(ends), np.empty(len(ends[0]), np.uint32)
         source = cells.view(np.uint8), cuts.tiles, cuts.places, tail, tail.view(np.uint32)
-        state, written = _save(tuple(calls), (own, place), sync, ranged, *source, *given)
-    sums, saved = 4 * cuts.all, state in (WRITTEN, SAVED)
-    digest = block_digest(tail[:sums], tail[sums + 4 : -4]) if saved else 0
+        state, written, digest = _save(tuple(calls), (own, place), sync, ranged, *source, *given)
     return Saved(state, written, digest, extremes)

@@ -21,7 +21,7 @@ from ..plurals import counted
 from .checksums import block_digest, crc_of_tiles, layer_digest, seal, sealed_line, unsealed_line
 from .codecs import code_tiles
 from .coding import most_bytes
-from .files import new_file, output_errors, remove_file, settle, write_parts
+from .files import new_file, output_error, output_errors, remove_file, settle, write_parts
 from .layer import KEY, Layer, Number
 from .outputs import add_complete
 from .shard import ANY_DIGESTS, MISSING
@@ -191,13 +191,16 @@ class BlockWriter(Layer):
             return None
         if (cuts := self._saves.get(data.shape)) is None:
             self._saves[data.shape] = cuts = kernels.TileCuts.of(data.shape, self._order, self.fill)
-        path, temporary = self.shard_path(i, j), self._shards.own(f"{i}-{j}")
-        options = data, cuts, self.compress, SMALL
-        saved = kernels.write_shard(str(path), str(temporary), *options, self._scratch)
+        # As `shard_path` and `own` have them; making a `Path` takes longer than all other names.
+        path = self.separator.join((f"{self.path}/c", str(i), str(j)))
+        temporary = f"{self._shards.temporary}/{i}-{j}{self._shards.suffix}"
+        saved = kernels.write_shard(
+            path, temporary, data, cuts, self.compress, SMALL, self._scratch
+        )
         if saved.state == kernels.WRITTEN:
-            settle(temporary, path)
+            settle(Path(temporary), Path(path))
         elif saved.state == kernels.EMPTY:
-            remove_file(path, temporary)
+            remove_file(Path(path), Path(temporary))
         elif saved.state != kernels.SAVED:
             return None
         return saved.size, saved.digest, kernels.stats(data, self.nodata, saved.ends)
@@ -363,10 +366,12 @@ class LayerWriter(BlockWriter):
 
     def record(self, line: bytes) -> None:
         """Record a block as written with a line in the manifest."""
-        with output_errors(self._target.manifest):
+        try:
             # One small O_APPEND write: concurrent writers need no lock.
             if os.write(self._log, line) != len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            raise output_error(self._target.manifest, error) from error
         self._target.recorded(line)
 
     def lent(self, temporary: Path) -> BlockWriter:
