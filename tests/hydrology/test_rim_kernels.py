@@ -7,7 +7,13 @@ import pytest
 
 from terrain_gpu.grid.neighbours import COL_STEP, ROW_STEP
 from terrain_gpu.hydrology.along_flow.kernels import number_outlets, take_in
-from terrain_gpu.hydrology.along_flow.rim_kernels import entries, fill_ring, known_at, ring_cells
+from terrain_gpu.hydrology.along_flow.rim_kernels import (
+    entries,
+    fill_ring,
+    filled_at,
+    known_at,
+    ring_cells,
+)
 from terrain_gpu.hydrology.common.cell_kernels import cells_of, ids_of
 
 SHAPES = (1, 1), (1, 7), (5, 1), (2, 2), (4, 6), (17, 13)
@@ -94,3 +100,11 @@ def test_outlets_are_numbered_from_left_to_right(shape):
     for row, first in enumerate(firsts, 1):
         expected[row, outlets[row]] = first + np.arange(outlets[row].sum())
     assert np.array_equal(numbers, expected)
+
+
+def test_where_amounts_are_not_empty():
+    amounts = np.array([[0, 3, 0, 0], [0, 0, -1, 0]])
+    assert filled_at(amounts, 0).tolist() == [1, 2]
+    assert filled_at(amounts[:1], 0).tolist() == [1]
+    assert filled_at(amounts, 5).tolist() == [0, 1, 2, 3]
+    assert filled_at(amounts[:, :0], 0).tolist() == []

@@ -16,14 +16,13 @@ from ..common.code_values import NOWHERE, OUTLET
 from ..common.codes import end_ways, no_code
 from ..common.flow_loops import loop_error
 from .kernels import (
-    end_inside,
-    first_wrong,
     follow,
     follow_all,
     pass_on,
+    prepare,
     sort_cells,
 )
-from .rim_kernels import entries, fill_ring, ring_cells
+from .rim_kernels import fill_ring, ring_cells
 
 
 class FlowWork:
@@ -148,9 +147,9 @@ class FlowBlock:
         Overwrites the order of the cells.
         """
         exits = self.work.exits[: self.size]
-        at = follow(self.codes, cells, rule, exits, values, self.work.order)
+        at, found = follow(self.codes, cells, rule, exits, values, self.work.order)
         self._check_cycle(at)
-        return exits[cells]
+        return found
 
     def _check_cycle(self, at: int) -> None:
         """Raise an error if a cell lies on a cycle; -1 if none does."""
@@ -170,10 +169,8 @@ def read_flow(
         If a cell holds no D8 code.
     """
     end_ways(layer, grid, window, codes)
-    at = first_wrong(codes)
+    at, into = prepare(codes)
     if at >= 0:
         row, col = divmod(at, codes.shape[1])
         raise no_code(layer, window[0] + row - 1, window[2] + col - 1, codes[row, col])
-    into = entries(codes)
-    end_inside(codes)
     return FlowBlock(layer, window, grid.cols, codes, into, work)

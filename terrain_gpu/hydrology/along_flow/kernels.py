@@ -17,7 +17,7 @@ from numba.extending import register_jitable
 from ...compiled import jit
 from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
 from ..common.code_values import NOWHERE, OUTLET
-from .rim_kernels import ring_cells
+from .rim_kernels import entries, ring_cells
 
 _STEP = np.full(256, 9)
 _STEP[OUTLET] = _STEP[NOWHERE] = 8
@@ -54,7 +54,21 @@ def _steps(cols):
 
 
 @jit
-def first_wrong(codes):
+def prepare(codes):
+    """Let flow paths end in the ring; return the index of a cell without a code, and the entries.
+
+    The index is that of the first cell of the block that holds no D8 code, -1 if there is none. For
+    the entries see `rim_kernels.entries`.
+    """
+    wrong = _first_wrong(codes)
+    into = entries(codes)
+    if wrong < 0:
+        _end_inside(codes)
+    return wrong, into
+
+
+@register_jitable
+def _first_wrong(codes):
     """Return the index of the first cell that holds no D8 code; -1 if there is none."""
     rows, cols = codes.shape
     for row in range(1, rows - 1):
@@ -69,8 +83,8 @@ def first_wrong(codes):
     return -1
 
 
-@jit
-def end_inside(codes):
+@register_jitable
+def _end_inside(codes):
     """Let flow paths end in the ring, and at cells that drain to a cell without direction."""
     rows, cols = codes.shape
     lost = np.empty(cols - 2, np.bool_)
@@ -97,7 +111,7 @@ def sort_cells(codes, inflow, order):
     Parameters
     ----------
     codes
-        uint8, shape (rows + 2, cols + 2), in which flow paths end; see `end_inside`.
+        uint8, shape (rows + 2, cols + 2), in which flow paths end; see `prepare`.
     inflow
         uint8, work space of the same shape: the directions from which a cell still awaits inflow.
     order
@@ -268,15 +282,17 @@ def follow(codes, cells, how, exits, values, stack):
 
     Returns
     -------
-    int
-        Index of a cell on a cycle; -1 if there is none.
+    at, found
+        Index of a cell on a cycle, -1 if there is none; and the exits of `cells`.
     """
     steps, flat, each = _steps(codes.shape[1]), codes.ravel(), values.ravel()
     one = values.dtype.type(1)
     exits[:] = UNKNOWN
     for at in ring_cells(*codes.shape):
         exits[at] = at
-    for start in cells:
+    found = np.empty(len(cells), np.int32)
+    for k in range(len(cells)):
+        start = cells[k]
         depth, at = 0, np.int64(start)
         while exits[at] == UNKNOWN:
             step = steps[flat[at]]
@@ -288,12 +304,13 @@ def follow(codes, cells, how, exits, values, stack):
             depth += 1
             at += step
         if exits[at] == ACTIVE:
-            return at
+            return at, found
         for i in range(depth - 1, -1, -1):
             to, at = at, np.int64(stack[i])
             exits[at] = exits[to]
             each[at] = _joined(each[at], each[to], one, how)
-    return -1
+        found[k] = exits[start]
+    return -1, found
 
 
 @jit

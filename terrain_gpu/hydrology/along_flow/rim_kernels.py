@@ -43,6 +43,22 @@ def fill_ring(values, value):
 
 
 @jit
+def filled_at(amounts, empty):
+    """Return the positions of cells, int64, at which an amount of any column is not empty.
+
+    `amounts` has the shape (columns, cells).
+    """
+    found, count = np.empty(amounts.shape[1], np.int64), 0
+    for k in range(amounts.shape[1]):
+        filled = False
+        for column in range(len(amounts)):
+            filled |= amounts[column, k] != empty
+        found[count] = k
+        count += filled
+    return found[:count]
+
+
+@jit
 def entries(codes):
     """Return the flat indices, int32, of the cells that cells of the ring drain to."""
     rows, cols = codes.shape

@@ -24,6 +24,7 @@ from ..along_flow.block import FlowBlock
 from ..along_flow.entries import Inflows
 from ..along_flow.kernels import TAKE, take_in
 from ..along_flow.operation import AlongFlow, plan_flow
+from ..along_flow.rim_kernels import filled_at
 from ..common.code_values import NOWHERE
 from ..common.codes import DIRECTIONS, open_directions
 from ..common.sums import EDGE_LAYER, EdgeRule, SumRule, count_dtype, edge_dtype
@@ -123,7 +124,7 @@ class FlowSums(AlongFlow):
         without, drained = self._drained(block, cells)
         into, ring = block.entries, block.ring
         outflow = np.array([sums.ravel()[ring] for sums in drained], np.int64)
-        leaving = (outflow != self.rule.empty).any(axis=0)
+        leaving = filled_at(outflow, self.rule.empty)
         exits = block.follow(into, TAKE, drained[0])
         ids = block.globally(into), block.globally(exits)
         return *ids, block.globally(ring[leaving]), outflow[:, leaving], without
