@@ -5,7 +5,7 @@ import pytest
 
 from terrain_gpu.engine.proof import around
 from terrain_gpu.grid.neighbours import COL_STEP, ROW_STEP
-from terrain_gpu.hydrology.common.voids import cells_beside
+from terrain_gpu.hydrology.common.cell_kernels import cells_beside
 from terrain_gpu.hydrology.forest.block_kernels import crossing_edges, cut_rim
 from terrain_gpu.hydrology.forest.skeleton_kernels import by_number, keep_joined, number_vertices
 

@@ -118,7 +118,7 @@ class Outlets:
         name, beyond = name_of(self.digest), ~valid if outside is None else outside
         if name is None or not beyond.any():
             return BlockOutlets(cells, np.zeros(len(cells), bool))
-        from .voids import cells_beside  # loads numba
+        from .cell_kernels import cells_beside  # loads numba
 
         border = cells_beside(valid, beyond)
         if len(cells):

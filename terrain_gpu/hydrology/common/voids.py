@@ -7,7 +7,6 @@ the raster's edge is an inner void: water leaves there only if an option says so
 from __future__ import annotations
 
 import numpy as np
-from numba.extending import register_jitable
 
 from ...compiled import jit
 from ...grid import Block, BlockGrid
@@ -20,41 +19,6 @@ def label_voids(absent: np.ndarray) -> tuple[np.ndarray, int]:
     """Label the voids of a block, int32; return the labels and the number of voids."""
     labels = np.empty(absent.shape, np.int32)
     return labels, label_block(np.ascontiguousarray(absent), True, labels) if absent.any() else 0
-
-
-@jit
-def cells_beside(valid, beyond):
-    """Return the valid cells of a block with a cell of `beyond` among their eight neighbours.
-
-    Both are masks of the block with a margin of one cell. The cells are flat indices in the block,
-    int32.
-    """
-    rows, cols = valid.shape
-    counts, here = np.empty(rows - 2, np.int64), np.empty(cols - 2, np.bool_)
-    for row in range(1, rows - 1):
-        counts[row - 1] = _mark_beside(valid, beyond, row, here)
-    found, count = np.empty(counts.sum(), np.int32), 0
-    for row in range(1, rows - 1):
-        if counts[row - 1]:
-            _mark_beside(valid, beyond, row, here)
-            for x in range(cols - 2):
-                if here[x]:
-                    found[count] = (row - 1) * (cols - 2) + x
-                    count += 1
-    return found
-
-
-@register_jitable
-def _mark_beside(valid, beyond, row, here):
-    """Mark such cells in a row; return their number."""
-    above, own, below = beyond[row - 1], beyond[row], beyond[row + 1]
-    count = 0
-    for x in range(len(here)):
-        west, middle = above[x] | own[x] | below[x], above[x + 1] | own[x + 1] | below[x + 1]
-        near = west | middle | above[x + 2] | own[x + 2] | below[x + 2]
-        here[x] = near & valid[row, x + 1]
-        count += here[x]
-    return count
 
 
 def known_bytes(blocks: BlockGrid) -> int:
