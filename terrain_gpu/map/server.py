@@ -25,6 +25,7 @@ from ..errors import InputError, OutputError, StoreError, TerrainError
 from ..facts import JsonObject, Settings
 from ..grid import GridSpec, ceil_div
 from ..grid.lengths import metres_per_unit
+from ..grid.neighbours import FORWARD_EDGES
 from ..store import TileStore
 from ..store.levels import overviews_of
 from ..store.manage import made_by
@@ -274,7 +275,11 @@ class MapServer:
                 continue
             digest = str(layer.info.get("digest", ""))[:16]
             version = "-".join([digest, *map(str, overviews_of(store, name)[0])])
-            layers.append({"name": name, "made_by": made_by(layer), "version": version})
+            internal = layer.info.get("encoding") == FORWARD_EDGES
+            internal |= layer.info.get("holds") == "pour points"
+            layers.append(
+                {"name": name, "made_by": made_by(layer), "version": version, "internal": internal}
+            )
         levels = [1] if self.heights else []
         if self.heights:
             levels += overviews_of(store, self.heights)[0]

@@ -13,6 +13,7 @@ from .. import cells
 from ..errors import StoreError
 from ..facts import JsonObject
 from ..grid import Window, ceil_div, clip
+from ..grid.neighbours import BACKLINKS, FLOW_DIRECTIONS, FORWARD_EDGES
 from ..store import Layer, TileStore
 from ..store.levels import factors_of, levels_of, overviews_of
 from ..store.manage import is_coded, made_by
@@ -28,6 +29,15 @@ COARSE = 8
 """In that case, one cell is shown by this number of pixels along a side."""
 
 METRES_PER_DEGREE = 111_320
+
+MOST_CLASSES = 12
+"""Largest number of classes in a legend."""
+
+ARROWS = "→ E", "↘ SE", "↓ S", "↙ SW", "← W", "↖ NW", "↑ N", "↗ NE"
+"""Directions to neighbours, in the order of `grid.neighbours`."""
+
+DIRECTIONS = {FLOW_DIRECTIONS: "outlet", BACKLINKS: "source"}
+"""Encodings of directions, and what their code 0 means."""
 
 LAND = ("convert-dataset", "fill", "breach", "burn")
 """Commands whose layers are elevations."""
@@ -260,14 +270,27 @@ class Shown:
             description |= {"low": look.low, "high": look.high, "log": look.log}
             description |= {"interval": look.interval, "colours": palette.tolist()}
             return description
-        values = np.unique(self._sample[np.isfinite(self._sample)])
-        shown_values = values[:12].astype(layer.dtype)
-        palette = pictures.hues()[pictures.classes(shown_values)][:, :3]
-        description["classes"] = list(
-            zip(map(str, shown_values.tolist()), palette.tolist(), strict=True)
-        )
-        description["more"] = values.size > 12
-        return description
+        return description | self._classes()
+
+    def _classes(self) -> JsonObject:
+        """Names and colours of classes, and a text if there are many."""
+        encoding = self.layer.info.get("encoding")
+        if encoding == FORWARD_EDGES:
+            return {"classes": [], "text": "edges to E 1, SW 2, S 4 and SE 8, added up"}
+        if encoding in DIRECTIONS:
+            values, names = (
+                np.array([*(1 << k for k in range(8)), 0]),
+                [*ARROWS, DIRECTIONS[encoding]],
+            )
+        else:
+            values = np.unique(self._sample[np.isfinite(self._sample)])
+            if values.size > MOST_CLASSES:
+                low, high = self._range(values)
+                text = f"numbers from {low:,.0f} to {high:,.0f}, told apart by colour"
+                return {"classes": [], "text": text}
+            names = [str(value) for value in values.astype(self.layer.dtype).tolist()]
+        colours = pictures.hues()[pictures.classes(values.astype(self.layer.dtype))][:, :3]
+        return {"classes": list(zip(names, colours.tolist(), strict=True))}
 
     def tile(self, kind: str, factor: int, row: int, col: int) -> bytes:
         """A tile of "cells", "shade" or "lines" as PNG, north up.

@@ -30,7 +30,8 @@ def server(tmp_path_factory):
     store = tmp_path_factory.mktemp("map") / "valley.zarr"
     crs = CRS.from_epsg(32633).to_wkt(version="WKT2_2019")
     grid = GridSpec(*SHAPE, (10.0, 0.0, 5000.0, 0.0, -10.0, 9000.0), crs)
-    make_layers(store, grid, {"elevation": valley})
+    kinds = (row // 100 + col // 200).astype(np.uint8)
+    make_layers(store, grid, {"elevation": valley, "kinds": kinds, "numbers": row * col})
     flow_direction(store, outlets="edge")
     build_overviews(store, layers=["elevation"])
     with MapServer(store, threads=1) as found:
@@ -393,6 +394,49 @@ def test_a_catchment_and_its_files(page, chromium, tmp_path):
     assert "terrain-gpu watershed" in page.text("#result code")
     page.type("#layer-name", "catchment")
     page.until("return document.getElementById('layer-catchment') !== null")
+
+
+def test_five_layers(page):
+    """All at once, with legends that say what codes mean; those of trees are folded away."""
+    boxes = "[...document.querySelectorAll('.layers input[type=checkbox]')]"
+    names = page.run(f"return {boxes}.map((one) => one.id)")
+    assert page.run("return [...document.querySelectorAll('#internal input')].length") > 0
+    page.run(f"{boxes}.forEach((one) => one.checked || one.click())")
+    page.until("return document.querySelectorAll('.classes').length === 4")
+    assert {"layer-elevation", "layer-kinds", "layer-numbers", "layer-flow_direction"} < {*names}
+    legends = page.text("#layers")
+    assert "↘ SE" in legends
+    assert "outlet" in legends
+    page.at(0.6, 0.5)
+    text = page.until(
+        "const t = document.getElementById('readout').textContent; return t.includes('mst') && t"
+    )
+    assert all(name in text for name in ("elevation", "kinds", "numbers", "flow direction"))
+    page.shot("five")
+    assert page.text("#error") == ""
+
+
+def test_the_profile_has_axes_and_points_at_the_map(page):
+    page.pick("distance")
+    page.at(0.5, 0.4, click=1)
+    page.until("return document.getElementById('layer-run') !== null")
+    page.at(0.7, 0.3, click=1)
+    time.sleep(0.5)
+    caption = page.until("return document.querySelector('#profile figcaption')?.textContent")
+    assert "climb" in caption
+    assert "descent" in caption
+    marks = page.run(
+        "return [...document.querySelectorAll('#profile text')].map((t) => t.textContent)"
+    )
+    assert sum(mark.endswith("m") for mark in marks) >= 2  # distances, with their unit
+    before = page.run("return document.querySelector('path.cursor').getAttribute('d')")
+    page.run("document.querySelector('#profile svg').focus()")
+    page.press(webdriver.Keys.ARROW_RIGHT)
+    after = page.run("return document.querySelector('path.cursor').getAttribute('d')")
+    assert after
+    assert after != before
+    assert "m, " in page.text("text.cursor")
+    page.shot("profile")
 
 
 @pytest.fixture

@@ -124,6 +124,25 @@ def test_classes_without_overviews(server, place):
     assert np.array_equal(found, np.array([colours[k] for k in range(3)])[data])
 
 
+def test_legends_name_codes(tmp_path):
+    """Directions are arrows; edges of a tree, and many labels, are told in words."""
+    store = valley_store(tmp_path)
+    watershed(store, [(row, 40) for row in range(40)], into="labels")
+    with MapServer(store) as server:
+        server.start()
+        named = [name for name, _ in ask(server, "store/legend/flow_direction")[1]["classes"]]
+        assert named[:2] == ["→ E", "↘ SE"]
+        assert named[-1] == "outlet"
+        assert len(named) == 9
+        internal = {
+            one["name"] for one in ask(server, "store.json")[1]["layers"] if one["internal"]
+        }
+        assert internal == {"mst", "labels_points"}
+        for name in ("mst", "labels"):
+            told = ask(server, f"store/legend/{name}")[1]
+            assert (told["classes"], len(told["text"]) > 20) == ([], True), told
+
+
 def test_far_away_few_cells_are_read(monkeypatch):
     """However large the raster: cells of a tile are at the right place, and their number small."""
     side, read = 10**6, []

@@ -36,6 +36,7 @@ const grid = gridOf(store);
 const { extent, point, middle, cellAt, right, up, wide } = grid;
 const projection = new Projection({ code: "cells", units: "pixels", extent });
 const rows = [];                   // of the list of layers
+const heightsTold = () => rows.find((row) => row.name === store.heights).told();
 let run = null, barriers = [], sources = [], pins = [], runRows = [], latest = 0;
 
 // -- layers ----------------------------------------------------------------------------------
@@ -75,7 +76,7 @@ function addRow(id, title, where, what, name, { shown = false, opacity = 1, base
     }
     remember();
   };
-  const legend = async () => ({ ...(await row.told()), lines: what.includes("lines") });
+  const legend = async () => ({ ...(await row.told()), lines: what.includes("lines"), title });
   const failed = (error) => { if (rows.includes(row)) tell(error.message); };
   row.item = layerRow(row, row.show, what.includes("shade") ? null : legend, failed);
   rows.push(row);
@@ -102,7 +103,7 @@ const dot = (radius, fill, edge) => new Style({
     radius, fill: new Fill({ color: fill }), stroke: new Stroke({ color: edge, width: 2.5 }),
   }),
 });
-const lines = new VectorSource(), outline = new VectorSource(), path = new VectorSource(), marks = new VectorSource();
+const [lines, outline, path, spot, marks] = Array.from({ length: 5 }, () => new VectorSource());
 const map = new Map({
   target: "map",
   controls: controls({ rotate: false, attribution: false }),
@@ -114,6 +115,7 @@ const map = new Map({
     new VectorLayer({ source: lines, zIndex: 100, style: halo("#3d2b1f", 3.5) }),
     new VectorLayer({ source: outline, zIndex: 99, style: halo("#1a5a9e", 2) }),
     new VectorLayer({ source: path, zIndex: 101, style: () => halo(css("--path"), 3) }),
+    new VectorLayer({ source: spot, zIndex: 103, style: () => dot(5, css("--ink"), "#fff") }),
     new VectorLayer({
       source: marks, zIndex: 102,
       // Sources are filled; pins are rings.
@@ -203,7 +205,18 @@ function hover(coordinate) {
 function forgetPaths() {
   ++paths; // one of the run before may still be on its way
   path.clear();
+  spot.clear();
   $("profile").hidden = true;
+}
+
+// The profile; what it points at is marked on the map.
+async function showProfile(way, known) {
+  const turn = paths, { units } = await heightsTold();
+  if (turn !== paths) return;
+  drawProfile($("profile"), way, { ...known, heights: units, metres: store.metres }, (place) => {
+    spot.clear();
+    if (place) spot.addFeature(new Feature(new Point(point(place))));
+  });
 }
 
 // The paths of this run to cells, and the profile of the last one.
@@ -219,7 +232,7 @@ async function showPaths(cells) {
       if (one) path.addFeature(new Feature(new LineString(one.cells.map(point))));
     }
     const last = found.at(-1);
-    if (last) drawProfile($("profile"), last, { units, metres: store.metres });
+    if (last) await showProfile(last, { units });
     else if (pins.length) tell("No path leads there.");
   } catch (error) {
     if (turn === paths) tell(error.message);
@@ -427,10 +440,10 @@ async function showCatchment(where, turn) {
   if (found.down) {
     ++paths;
     path.addFeature(new Feature(new LineString(found.down.cells.map(point))));
-    drawProfile($("profile"), found.down, { title: "Way down", metres: store.metres });
+    await showProfile(found.down, { title: "Way down" });
   }
   const { cells, area_km2, lowest, mean, highest } = found.facts;
-  const { units } = await ask(`store/legend/${store.heights}`);
+  const { units } = await heightsTold();
   const area = area_km2 === null ? [] : [["Area", `${number(area_km2)} km²`]];
   const heights = lowest === null ? []
     : [["Elevation", `${number(lowest)} to ${number(highest)}, mean ${withUnits(mean, units)}`]];
@@ -505,7 +518,12 @@ function begin() {
   if (store.heights) {
     list.push(addRow("hillshade", "hillshade", "store", ["shade"], store.heights, { ...setting("hillshade", 1, true), z: 1 }));
   }
-  $("layers").append(...list.map((row) => row.item));
+  // Edges of trees and pour points are codes for other commands: folded away unless shown.
+  const internal = ({ name, shown }) => !shown
+    && store.layers.some((layer) => layer.name === name && layer.internal);
+  $("layers").append(...list.filter((row) => !internal(row)).map((row) => row.item));
+  $("internal").append(...list.filter(internal).map((row) => row.item));
+  $("internal").parentElement.hidden = !list.some(internal);
   ready = true;
   const old = store.runs.find((one) => String(one.run) === link.run);
   if (old) follow(old, ++latest).catch((error) => tell(error.message));

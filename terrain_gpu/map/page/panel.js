@@ -24,8 +24,8 @@ export function legend(told) {
       mark.style.background = colour(rgb);
       return make("span", {}, mark, value);
     });
-    if (told.more) some.push(make("span", { className: "quiet" }, "and others"));
     parts.push(make("div", { className: "classes" }, ...some));
+    if (told.text) parts.push(make("p", { className: "quiet" }, told.text));
   } else {
     const ramp = make("div", { className: "ramp", role: "img", ariaLabel: "Colours from low to high" });
     ramp.style.background = `linear-gradient(90deg, ${told.colours.map(colour).join(", ")})`;

@@ -27,28 +27,71 @@ export function withUnits(value, units) {
   return units ? `${number(value)} ${units}` : number(value);
 }
 
-// path: what the server tells of a path; known: a title or the units of its cost, whether lengths
-// are metres.
-export function draw(figure, path, known) {
-  const points = path.profile.filter(([, height]) => height !== null);
+// About `count` round numbers from low to high.
+function ticks(low, high, count) {
+  const about = (high - low) / count || 1, tens = 10 ** Math.floor(Math.log10(about));
+  const step = tens * [1, 2, 5, 10].find((one) => one * tens >= about);
+  const found = [];
+  for (let k = Math.ceil(low / step); k * step <= high; ++k) found.push(k * step);
+  return found;
+}
+
+// path: what the server tells of a path. known: a title, or the units of its cost; units of
+// heights; whether lengths are metres. show: called with a position on the path, or null.
+export function draw(figure, path, known, show) {
+  const points = path.profile.map(([at, height], k) => [at, height, path.places[k]])
+    .filter(([, height]) => height !== null);
   figure.replaceChildren();
   figure.hidden = points.length < 2;
   if (figure.hidden) return;
-  const heights = points.map(([, height]) => height);
-  const low = Math.min(...heights), high = Math.max(...heights);
-  const far = points.at(-1)[0] || 1;
-  const x = (at) => (1000 * at) / far;
-  const y = (height) => 100 - (96 * (height - low)) / (high - low || 1);
-  const line = points.map(([at, height]) => `${x(at).toFixed(1)},${y(height).toFixed(1)}`).join("L");
-  const svg = element("svg", { viewBox: "0 0 1000 100", preserveAspectRatio: "none", "aria-hidden": "true" });
-  svg.append(
-    element("path", { class: "ground", d: `M0,100L${line}L1000,100Z` }),
-    element("path", { class: "top", d: `M${line}` }),
-  );
+  const long = known.metres && path.length >= 2000, part = long ? 1000 : 1;
+  const length = (value) => `${number(value / part)}${long ? " km" : known.metres ? " m" : ""}`;
+  const height = (value) => withUnits(value, known.heights);
+  const values = points.map(([, one]) => one);
+  const low = Math.min(...values), high = Math.max(...values), far = points.at(-1)[0] || 1;
   const caption = document.createElement("figcaption");
-  const length = known.metres && path.length >= 1000
-    ? `${number(path.length / 1000)} km` : withUnits(path.length, known.metres ? "m" : "");
-  caption.textContent = `${known.title ?? withUnits(path.cost, known.units)} over ${length}, `
-    + `heights ${number(low)} to ${number(high)}`;
+  caption.textContent = `${known.title ?? withUnits(path.cost, known.units)} over ${length(path.length)}, `
+    + `climb ${height(path.climb)}, descent ${height(path.descent)}, heights ${number(low)} to ${height(high)}`;
+  const svg = element("svg", { tabindex: 0, role: "img", "aria-label": caption.textContent });
   figure.append(caption, svg);
+  const { width, height: tall } = svg.getBoundingClientRect();
+  const [left, bottom] = [46, 18];
+  svg.setAttribute("viewBox", `0 0 ${width} ${tall}`);
+  const x = (at) => left + ((width - left - 4) * at) / far;
+  const y = (one) => tall - bottom - 4 - ((tall - bottom - 10) * (one - low)) / (high - low || 1);
+  for (const one of ticks(low, high, Math.max(2, Math.floor(tall / 45)))) {
+    svg.append(element("path", { class: "rule", d: `M${left},${y(one)}H${width}` }),
+      element("text", { x: left - 6, y: y(one) + 4, "text-anchor": "end" }, number(one)));
+  }
+  for (const one of ticks(0, far / part, Math.max(2, Math.floor(width / 110)))) {
+    const at = x(one * part), anchor = at > width - 30 ? "end" : "middle";
+    svg.append(element("text", { x: at, y: tall - 3, "text-anchor": anchor }, length(one * part)));
+  }
+  const line = points.map(([at, one]) => `${x(at).toFixed(1)},${y(one).toFixed(1)}`).join("L");
+  const cursor = element("path", { class: "cursor" }), label = element("text", { class: "cursor", y: 10 });
+  svg.append(
+    element("path", { class: "ground", d: `M${x(points[0][0])},${tall - bottom}L${line}V${tall - bottom}Z` }),
+    element("path", { class: "top", d: `M${line}` }), cursor, label,
+  );
+  let chosen = -1;
+  const choose = (k) => {
+    chosen = k;
+    const [at, one, place] = points[k] ?? [];
+    cursor.setAttribute("d", place ? `M${x(at)},0V${tall - bottom}` : "");
+    label.textContent = place ? `${length(at)}, ${height(one)}` : "";
+    label.setAttribute("x", place ? x(at) + (x(at) > width / 2 ? -5 : 5) : 0);
+    label.setAttribute("text-anchor", x(at) > width / 2 ? "end" : "start");
+    show(place ?? null);
+  };
+  svg.addEventListener("pointermove", (event) => {
+    const at = ((event.clientX - svg.getBoundingClientRect().left - left) / (width - left - 4)) * far;
+    const away = points.map(([one]) => Math.abs(one - at));
+    choose(away.indexOf(Math.min(...away)));
+  });
+  svg.addEventListener("pointerleave", () => choose(-1));
+  svg.addEventListener("blur", () => choose(-1));
+  svg.addEventListener("keydown", ({ key }) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[key];
+    if (step) choose(Math.min(points.length - 1, Math.max(0, chosen + step)));
+  });
 }
