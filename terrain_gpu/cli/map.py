@@ -35,9 +35,9 @@ def command(
     there, around barriers that you draw, or the watershed upstream. Build overviews first: large
     stores then appear at once.
 
-    Only programs on this machine that know the address can connect. The store is only read:
-    results of clicks are in a folder for scratch files, and are removed at the end. --memory-limit
-    and --threads apply to each run that a click starts.
+    Only programs on this machine that know the address can connect. Results of clicks are in a
+    folder for scratch files, and are removed at the end, unless you download them or keep them as
+    layers of the store. --memory-limit and --threads apply to each run that a click starts.
 
     \b
     terrain-gpu overviews dem.zarr

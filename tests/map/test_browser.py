@@ -78,7 +78,7 @@ class Page:
     def run(self, script, *given):
         return self.driver.execute_script(script, *given)
 
-    def until(self, script, seconds=15):
+    def until(self, script, seconds=60):
         end = time.monotonic() + seconds
         while not (found := self.run(script)):
             assert time.monotonic() < end, (script, self.text("#error"), self.text("#phase"))

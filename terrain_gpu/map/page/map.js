@@ -444,9 +444,9 @@ async function showCatchment(where, turn) {
   }
   const { cells, area_km2, lowest, mean, highest } = found.facts;
   const { units } = await heightsTold();
-  const area = area_km2 === null ? [] : [["Area", `${number(area_km2)} km²`]];
+  const area = area_km2 === null ? [] : [["Area", `${number(area_km2, 4)} km²`]];
   const heights = lowest === null ? []
-    : [["Elevation", `${number(lowest)} to ${number(highest)}, mean ${withUnits(mean, units)}`]];
+    : [["Elevation", `${number(lowest)} to ${number(highest)}, mean ${withUnits(Math.round(mean * 10) / 10, units)}`]];
   return [...area, ["Cells", number(cells)], ...heights];
 }
 

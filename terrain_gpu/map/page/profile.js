@@ -18,8 +18,8 @@ export function time(seconds) {
   return `${(minutes / 1440).toFixed(1)} days`;
 }
 
-export function number(value) {
-  return Number(value).toLocaleString("en", { maximumSignificantDigits: 5 });
+export function number(value, digits = 5) {
+  return Number(value).toLocaleString("en", { maximumSignificantDigits: digits });
 }
 
 export function withUnits(value, units) {
@@ -27,10 +27,10 @@ export function withUnits(value, units) {
   return units ? `${number(value)} ${units}` : number(value);
 }
 
-// About `count` round numbers from low to high.
+// Round numbers from low to high, at least about `count`.
 function ticks(low, high, count) {
   const about = (high - low) / count || 1, tens = 10 ** Math.floor(Math.log10(about));
-  const step = tens * [1, 2, 5, 10].find((one) => one * tens >= about);
+  const step = tens * [5, 2, 1].find((one) => one * tens <= about * 1.001);
   const found = [];
   for (let k = Math.ceil(low / step); k * step <= high; ++k) found.push(k * step);
   return found;
@@ -45,7 +45,7 @@ export function draw(figure, path, known, show) {
   figure.hidden = points.length < 2;
   if (figure.hidden) return;
   const long = known.metres && path.length >= 2000, part = long ? 1000 : 1;
-  const length = (value) => `${number(value / part)}${long ? " km" : known.metres ? " m" : ""}`;
+  const length = (value) => `${number(value / part, 3)}${long ? " km" : known.metres ? " m" : ""}`;
   const height = (value) => withUnits(value, known.heights);
   const values = points.map(([, one]) => one);
   const low = Math.min(...values), high = Math.max(...values), far = points.at(-1)[0] || 1;
@@ -63,7 +63,7 @@ export function draw(figure, path, known, show) {
     svg.append(element("path", { class: "rule", d: `M${left},${y(one)}H${width}` }),
       element("text", { x: left - 6, y: y(one) + 4, "text-anchor": "end" }, number(one)));
   }
-  for (const one of ticks(0, far / part, Math.max(2, Math.floor(width / 110)))) {
+  for (const one of ticks(0, far / part, Math.max(2, Math.floor(width / 160)))) {
     const at = x(one * part), anchor = at > width - 30 ? "end" : "middle";
     svg.append(element("text", { x: at, y: tall - 3, "text-anchor": anchor }, length(one * part)));
   }
