@@ -170,7 +170,7 @@ def checked(*rules: Rule, **special: Check) -> Callable[[Callable[P, R]], Callab
     return decorate
 
 
-def described(value: Any) -> str:
+def described(value: object) -> str:
     """A value for a message: short, on one line, with its type where that is not clear."""
     if isinstance(value, str | bytes | int | float | np.generic | None):
         text = repr(value.item() if isinstance(value, np.generic) else value)
@@ -193,7 +193,7 @@ def field(name: str) -> str:
     return name if "{" in name else f"{{{name}}}"
 
 
-def wrong(name: str, value: Any, remedy: str) -> ArgumentError:
+def wrong(name: str, value: object, remedy: str) -> ArgumentError:
     """The error for a wrong value."""
     return refused(name, " {value}: give {remedy}", value=described(value), remedy=remedy)
 
@@ -248,22 +248,22 @@ def whole(name: str, value: Any, least: int | None = None, most: int | None = No
     raise wrong(name, value, f"a whole number{low}")
 
 
-def counting(name: str, value: Any) -> int:
+def counting(name: str, value: object) -> int:
     """A whole number from 1 on."""
     return whole(name, value, 1)
 
 
-def levels_above(name: str, value: Any) -> int:
+def levels_above(name: str, value: object) -> int:
     """A number of further levels, 0 to 9."""
     return whole(name, value, 0, 9)
 
 
-def cells_away(name: str, value: Any) -> int:
+def cells_away(name: str, value: object) -> int:
     """A distance of 1 to 10,000 cells."""
     return whole(name, value, 1, 10_000)
 
 
-def real(name: str, value: Any) -> float | int:
+def real(name: str, value: object) -> float | int:
     """A Python number; whole numbers stay exact."""
     if isinstance(value, Real) and not isinstance(value, bool):
         try:
@@ -278,7 +278,7 @@ def real(name: str, value: Any) -> float | int:
 def real_or_word(one: str) -> Check:
     """A finite number, or this word."""
 
-    def check(name: str, value: Any) -> float | str:
+    def check(name: str, value: object) -> float | str:
         if isinstance(value, str) and value.lower() == one:
             return one
         if isinstance(value, str) or not math.isfinite(number := real(name, value)):
@@ -288,7 +288,7 @@ def real_or_word(one: str) -> Check:
     return check
 
 
-def cell_type(name: str, value: Any) -> str:
+def cell_type(name: str, value: object) -> str:
     """The name of a type that cells of layers may have."""
     try:
         return layer_dtype(text(name, value)).name
@@ -298,35 +298,35 @@ def cell_type(name: str, value: Any) -> str:
         raise refused(name, ": {error}", error=error) from None
 
 
-def not_negative(name: str, value: Any) -> float:
+def not_negative(name: str, value: object) -> float:
     """A finite number of at least 0."""
     if not 0 <= (number := real(name, value)) < math.inf:
         raise refused(name, " {value} is not a finite number of at least 0", value=value)
     return float(number)
 
 
-def positive(name: str, value: Any) -> float:
+def positive(name: str, value: object) -> float:
     """A finite number above 0."""
     if not 0 < (number := real(name, value)) < math.inf:
         raise refused(name, " {value} is not a finite number above 0", value=value)
     return float(number)
 
 
-def height(name: str, value: Any) -> float | int:
+def height(name: str, value: object) -> float | int:
     """A finite height above 0."""
     if not 0 < (number := real(name, value)) < math.inf:
         raise refused(name, " {value}: give a height above 0", value=value)
     return number
 
 
-def flag(name: str, value: Any) -> bool:
+def flag(name: str, value: object) -> bool:
     """True or False."""
     if not isinstance(value, bool | np.bool_):
         raise wrong(name, value, "True or False")
     return bool(value)
 
 
-def text(name: str, value: Any) -> str:
+def text(name: str, value: object) -> str:
     """A word."""
     if not isinstance(value, str):
         raise wrong(name, value, "a string")
@@ -341,7 +341,7 @@ def word(literal: Any) -> Check:
 def one_of(values: Collection[Any]) -> Check:
     """One of these words, such as the names in a table, or one of these numbers."""
 
-    def check(name: str, value: Any) -> Any:
+    def check(name: str, value: object) -> Any:
         words = tuple(values)
         for one in words:
             if isinstance(value, str | Integral) and type(value) is not bool and value == one:
@@ -370,7 +370,7 @@ def numbers(name: str, value: Any, count: int, expected: str) -> tuple[float, ..
     return result
 
 
-def _cell_size(name: str, value: Any) -> tuple[float, ...]:
+def _cell_size(name: str, value: object) -> tuple[float, ...]:
     # One number means square cells.
     pair = (value, value) if isinstance(value, Real) else value
     expected = "two positive numbers, or one for square cells"
@@ -380,23 +380,23 @@ def _cell_size(name: str, value: Any) -> tuple[float, ...]:
     return sizes
 
 
-def _bounds(name: str, value: Any) -> tuple[float, ...]:
+def _bounds(name: str, value: object) -> tuple[float, ...]:
     return numbers(name, value, 4, "four numbers: west, south, east, north")
 
 
-def _parameters(name: str, value: Any) -> dict[str, float]:
+def _parameters(name: str, value: object) -> dict[str, float]:
     if not isinstance(value, Mapping):
         raise wrong(name, value, 'a dict, such as {"lam": 0.5}')
     return {text(name, key): real(_one_of(name, repr(key)), one) for key, one in value.items()}
 
 
-def _max_cost(name: str, value: Any) -> float | int:
+def _max_cost(name: str, value: object) -> float | int:
     if math.isnan(cost := real(name, value)):
         raise refused(name, " {value} is not a number of at least 0", value=value)
     return cost
 
 
-def limits_of_costs(name: str, value: Any) -> Any:
+def limits_of_costs(name: str, value: object) -> Any:
     """The largest cost, or one for each source by id."""
     if not isinstance(value, Mapping):
         return _max_cost(name, value)
@@ -404,13 +404,13 @@ def limits_of_costs(name: str, value: Any) -> Any:
             for key, most in value.items()}  # fmt: skip
 
 
-def _client(name: str, value: Any) -> Any:
+def _client(name: str, value: object) -> Any:
     if getattr(value, "asynchronous", True) or not hasattr(value, "scheduler_info"):
         raise wrong(name, value, "a distributed.Client that is not asynchronous")
     return value
 
 
-def _progress(name: str, value: Any) -> Any:
+def _progress(name: str, value: object) -> Any:
     if value is None:
         from .progress import silent
 
@@ -447,7 +447,7 @@ def parse_size(text: str) -> int:
     return int(size)
 
 
-def memory(name: str, value: Any) -> int:
+def memory(name: str, value: object) -> int:
     """Bytes: a number, or a text as given on the command line."""
     if isinstance(value, str):
         try:
@@ -464,7 +464,7 @@ def memory(name: str, value: Any) -> int:
 AMOUNT = "a number of cells such as 1000, or an area such as 5km2, 300ha or 90000m2"
 
 
-def is_area(value: Any) -> bool:
+def is_area(value: object) -> bool:
     """Whether an amount of what drains is an area, see `parse_amount`."""
     return parse_amount("amount", value)[1] is not None
 
@@ -488,7 +488,7 @@ def parse_amount(name: str, value: Any) -> tuple[int | float, str | None]:
     return number, None if unit.startswith("cell") else unit
 
 
-def amount(name: str, value: Any) -> Any:
+def amount(name: str, value: object) -> Any:
     """A number of cells, or an area as text, see `parse_amount`."""
     parse_amount(name, value)
     return value
@@ -501,7 +501,7 @@ LABELLED = "xarray.DataArray(array, dims=('y', 'x'))"
 """How to make a DataArray of a numpy array."""
 
 
-def path(name: str, value: Any) -> str | os.PathLike[str]:
+def path(name: str, value: object) -> str | os.PathLike[str]:
     """The name of a file or folder."""
     if not isinstance(value, str | os.PathLike) or isinstance(os.fspath(value), bytes):
         raise wrong(name, value, "a path")
@@ -510,7 +510,7 @@ def path(name: str, value: Any) -> str | os.PathLike[str]:
     return value
 
 
-def _vertical_factor(name: str, value: Any) -> Any:
+def _vertical_factor(name: str, value: object) -> Any:
     """A text file, or pairs of an angle and a factor."""
     if isinstance(value, str | os.PathLike):
         return path(name, value)
@@ -523,21 +523,21 @@ def _vertical_factor(name: str, value: Any) -> Any:
         raise wrong(name, value, remedy) from None
 
 
-def store(name: str, value: Any) -> Any:
+def store(name: str, value: object) -> Any:
     """A store, or its path; an open store also serves as a path."""
     if not isinstance(value, str | os.PathLike):
         raise wrong(name, value, f"a store or its path{_made_of(value)}")
     return path(name, value)
 
 
-def _made_of(value: Any) -> str:
+def _made_of(value: object) -> str:
     """How to make a store of an array, for a message; "" of anything else."""
     plain = isinstance(value, np.ndarray) or _on_device(value)
     array = "array" if is_dataarray(value) else LABELLED if plain else variable_of(value)
     return f"; convert_dataset({array}, 'dem.zarr') makes one" if array else ""
 
 
-def raster_or_store(name: str, value: Any) -> Any:
+def raster_or_store(name: str, value: object) -> Any:
     """A 2-D array of numbers or nested lists; or a store, or its path."""
     if isinstance(value, np.ndarray | list | tuple) or _on_device(value):
         return raster(name, value)
@@ -547,7 +547,7 @@ def raster_or_store(name: str, value: Any) -> Any:
         raise _no_array(name, value, ", a store or its path") from None
 
 
-def raster(name: str, value: Any) -> np.ndarray:
+def raster(name: str, value: object) -> np.ndarray:
     """A 2-D array of numbers, or nested lists; arrays on a GPU are copied from it."""
     from .cells import layer_dtype, refuse_masked
 
@@ -579,14 +579,14 @@ class HasDeviceMemory(Protocol):
     def __cuda_array_interface__(self) -> Any: ...
 
 
-def _on_device(value: Any) -> bool:
+def _on_device(value: object) -> bool:
     try:
         return isinstance(value, HasDeviceMemory)
     except RuntimeError:  # PyTorch's, of a tensor that needs gradients
         return False
 
 
-def from_device(value: Any) -> Any:
+def from_device(value: object) -> Any:
     """An array on a GPU as one of numpy, which is a copy; other values as they are."""
     if not _on_device(value):
         return value
@@ -596,7 +596,7 @@ def from_device(value: Any) -> Any:
     return value
 
 
-def _no_array(name: str, value: Any, alternative: str) -> ArgumentError:
+def _no_array(name: str, value: object, alternative: str) -> ArgumentError:
     if hasattr(type(value), "__geo_interface__"):
         return wrong(name, value, "cells; rasterize converts features to cells")
     arrays = ("__array__", "__array_interface__", "__cuda_array_interface__", "__dlpack__")
@@ -608,7 +608,7 @@ def _no_array(name: str, value: Any, alternative: str) -> ArgumentError:
     return wrong(name, value, f"a numpy array{alternative}")
 
 
-def array(name: str, value: Any) -> Any:
+def array(name: str, value: object) -> Any:
     """An array of numbers, or lists; arrays on a GPU stay there."""
     if hasattr(value, "__cuda_array_interface__"):
         return value
@@ -623,7 +623,7 @@ def array(name: str, value: Any) -> Any:
     return result
 
 
-def raster_or_layer(name: str, value: Any) -> Any:
+def raster_or_layer(name: str, value: object) -> Any:
     """The name of a layer, or an array."""
     if is_dataarray(value):
         array = "the name of a layer; together with an array, its numpy array (.to_numpy())"
@@ -631,13 +631,13 @@ def raster_or_layer(name: str, value: Any) -> Any:
     return value if isinstance(value, str) else raster(name, value)
 
 
-def is_dataarray(value: Any) -> bool:
+def is_dataarray(value: object) -> bool:
     """Whether it is an `xarray.DataArray`; does not import xarray."""
     xarray = sys.modules.get("xarray")
     return xarray is not None and isinstance(value, xarray.DataArray)
 
 
-def variable_of(value: Any) -> str:
+def variable_of(value: object) -> str:
     """How to get a DataArray from an `xarray.Dataset`; "" of anything else."""
     xarray = sys.modules.get("xarray")
     if xarray is None or not isinstance(value, xarray.Dataset):
@@ -645,7 +645,7 @@ def variable_of(value: Any) -> str:
     return f"dataset[{next(iter(value.data_vars), 'name')!r}]"
 
 
-def is_raster(value: Any) -> bool:
+def is_raster(value: object) -> bool:
     """Whether it is the path of a raster, as GDAL has it, and not that of a store."""
     if not isinstance(value, str | os.PathLike):
         return False
@@ -654,7 +654,7 @@ def is_raster(value: Any) -> bool:
     return remote or os.path.isfile(named)
 
 
-def _inputs(name: str, value: Any) -> list[Any]:
+def _inputs(name: str, value: object) -> list[Any]:
     if is_dataarray(value) or hasattr(value, "read_window"):
         return [value]
     if isinstance(value, str | os.PathLike):
@@ -673,18 +673,18 @@ def _inputs(name: str, value: Any) -> list[Any]:
     return paths
 
 
-def names(name: str, value: Any) -> list[str]:
+def names(name: str, value: object) -> list[str]:
     """Names of layers."""
     if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
         return list(value)
     raise wrong(name, value, "a list of names of layers")
 
 
-def _crs(name: str, value: Any) -> str:
+def _crs(name: str, value: object) -> str:
     return text(name, value.to_wkt() if hasattr(value, "to_wkt") else value)
 
 
-def _threads(name: str, value: Any) -> int:
+def _threads(name: str, value: object) -> int:
     return whole(name, value, 1, MOST_THREADS)
 
 
@@ -701,7 +701,7 @@ def devices(name: str, value: Any) -> Any:
     return numbers_of_gpus
 
 
-def device(name: str, value: Any) -> int:
+def device(name: str, value: object) -> int:
     """The number of a GPU."""
     return whole(name, value, 0, MOST_DEVICES - 1)
 
@@ -766,6 +766,6 @@ _CHECKS: dict[str, Check] = {
 }
 
 
-def check(name: str, value: Any) -> Any:
+def check(name: str, value: object) -> Any:
     """Check the value of a parameter that has the same meaning in all functions; return it."""
     return _CHECKS[name](name, value)

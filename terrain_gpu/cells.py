@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from .errors import ArgumentError, InputError
 
@@ -21,7 +22,7 @@ DTYPES = tuple(
 """The cell types that a layer may have, little-endian."""
 
 
-def layer_dtype(dtype: Any) -> np.dtype:
+def layer_dtype(dtype: DTypeLike) -> np.dtype:
     """`dtype` as a supported little-endian cell type.
 
     Raises

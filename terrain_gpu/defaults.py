@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import arguments
 from .arguments import Backend, Defaults
 from .progress import Progress
+
+if TYPE_CHECKING:
+    from distributed import Client
+
 
 _UNSET: Any = object()
 
@@ -58,7 +62,7 @@ class set_options:
         backend: Backend = _UNSET,
         device: int = _UNSET,
         gpu_memory_limit: int | str | None = _UNSET,
-        client: Any = _UNSET,
+        client: Client | None = _UNSET,
         progress: Progress | Literal["auto"] = _UNSET,
     ) -> None:
         options: Defaults = {

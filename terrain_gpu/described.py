@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-from typing import Any
 
 import numpy as np
 
@@ -32,7 +31,7 @@ class Described:
         return f"<table><caption>{html.escape(type(self).__name__)}</caption>{rows}</table>"
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     """A value on one line."""
     if isinstance(value, np.ndarray):
         return f"<{' x '.join(map(str, value.shape))} {value.dtype.name}>"

@@ -360,7 +360,7 @@ class Tool:
         raise NotImplementedError
 
     @staticmethod
-    def contents(result: Any) -> dict[str, str]:
+    def contents(result: object) -> dict[str, str]:
         """What files hold, by their options, in a few words."""
         return {}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -12,13 +12,18 @@ from ..grid.neighbours import ENCODINGS
 from . import options
 from .sections import program_command
 
+if TYPE_CHECKING:
+    pass
+
 
 class Number(click.ParamType):
     """An integer if written as one, else a real number (including nan and inf)."""
 
     name = "value"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> float | int:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | int:
         for kind in (int, float):
             try:
                 return kind(value)

@@ -26,6 +26,7 @@ from .places import (
 
 if TYPE_CHECKING:
     from ..store import TileStore
+    from .options import Decorator
 
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class Form(Protocol):
 
     file: bool | str = True
 
-    def options(self, one: ToolOption, text: str) -> list[Any]:
+    def options(self, one: ToolOption, text: str) -> list[Decorator]:
         """The options of the command."""
 
     def refuse(self, settings: Settings) -> None:
@@ -53,7 +54,7 @@ class Form(Protocol):
         """Take the options out of the settings; return the value of the tool's option."""
         return settings[name]  # which most are themselves
 
-    def warn(self, found: Any) -> None:
+    def warn(self, found: object) -> None:
         """Warn, after the run, of what its result tells about these options."""
         return  # which is nothing of most
 
@@ -65,7 +66,7 @@ class Form(Protocol):
 class FeatureFile(Form):
     """The cells that features of a file touch."""
 
-    def options(self, one: ToolOption, text: str) -> list[Any]:
+    def options(self, one: ToolOption, text: str) -> list[Decorator]:
         option = as_option(one.name)
         return [click.option(option, metavar="FILE", required=one.required, help=text)]
 
@@ -97,7 +98,7 @@ class CellsToKeep(FeatureFile):
 class NamesOfLabels(Form):
     """What features of a file are called, by their ids."""
 
-    def options(self, one: ToolOption, text: str) -> list[Any]:
+    def options(self, one: ToolOption, text: str) -> list[Decorator]:
         option = as_option(one.name)
         field = f"Field of {option} with these names."
         return [
@@ -133,7 +134,7 @@ class NamesOfLabels(Form):
 class DepthOrLayer(Form):
     """A depth, the name of a layer of depths, or a raster that becomes one."""
 
-    def options(self, one: ToolOption, text: str) -> list[Any]:
+    def options(self, one: ToolOption, text: str) -> list[Decorator]:
         how: Settings = {
             "metavar": "DEPTH|LAYER|RASTER",
             "required": one.required,
@@ -157,7 +158,7 @@ class DepthOrLayer(Form):
 class ValuedFeatures(FeatureFile):
     """The cells that features touch; they become one value, or that in a field of each."""
 
-    def options(self, one: ToolOption, text: str) -> list[Any]:
+    def options(self, one: ToolOption, text: str) -> list[Decorator]:
         field = "Field with the value of each, 0 or more."
         return [*super().options(one, text), click.option("--field", metavar="FIELD", help=field)]
 
@@ -186,7 +187,7 @@ class GivenOutlets(Form):
     def __init__(self, *, inner_voids: bool | None = None) -> None:
         self._inner_voids = inner_voids
 
-    def options(self, one: ToolOption, text: str) -> list[Any]:
+    def options(self, one: ToolOption, text: str) -> list[Decorator]:
         return given_outlet_options(text)
 
     def take(self, name: str, store: TileStore, settings: Settings) -> Any:
@@ -203,14 +204,14 @@ class AddedOutlets(Form):
     def __init__(self, *, inner_voids: bool | None = None) -> None:
         self._asks = inner_voids is None
 
-    def options(self, one: ToolOption, text: str) -> list[Any]:
+    def options(self, one: ToolOption, text: str) -> list[Decorator]:
         return [*added_outlet_options(text), *([inner_voids_option] if self._asks else [])]
 
 
 class GivenPourPoints(Form):
     """Pour points at points, cells and features, and the area that a field has for each."""
 
-    def options(self, one: ToolOption, text: str) -> list[Any]:
+    def options(self, one: ToolOption, text: str) -> list[Decorator]:
         return place_options(
             "--pour-point",
             "A pour point in the raster's CRS. Repeatable.",
@@ -245,7 +246,7 @@ class GivenPourPoints(Form):
 class AreaOrField(Form):
     """A number of cells, an area, or a field of those, which `GivenPourPoints` reads."""
 
-    def options(self, one: ToolOption, text: str) -> list[Any]:
+    def options(self, one: ToolOption, text: str) -> list[Decorator]:
         how: Settings = {"metavar": one.option.metavar, "help": text}
         return [click.option(as_option(one.name), default=None, **how)]
 

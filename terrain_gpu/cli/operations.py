@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..progress import Progress
     from ..report import Report
     from ..store import Layer
+    from .options import Decorator
 
 
 def refuse_output(output: str | None, form: Settings, *, overwrite: bool) -> None:
@@ -236,7 +237,7 @@ def runner_of(operation: Any) -> click.Command:
     return _command(operation, command, decorators, "STORE")
 
 
-def _how(operation: Any) -> list[Any]:
+def _how(operation: Any) -> list[Decorator]:
     """The options of HOW."""
     how = {
         "memory_limit": options.memory_limit_option,
@@ -301,7 +302,9 @@ def files_of(operation: Any) -> click.Command:
     return _command(operation, command, decorators, "STORE|RASTER")
 
 
-def _command(operation: Any, command: Any, decorators: list[Any], metavar: str) -> click.Command:
+def _command(
+    operation: Any, command: Callable[..., Any], decorators: list[Decorator], metavar: str
+) -> click.Command:
     """The command, with the options that all have."""
     command.__doc__ = operation.HELP
     first = (

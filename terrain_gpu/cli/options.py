@@ -52,13 +52,18 @@ if TYPE_CHECKING:
 
 NAME = "terrain_gpu"
 
+Decorator = Callable[[Any], Any]
+"""Adds an option to the function of a command, or to a command."""
+
 
 class Parameter(click.ParamType):
     """NAME=VALUE."""
 
     name = "NAME=VALUE"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, float]:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, float]:
         name, equals, number = value.partition("=")
         try:
             if name.strip() and equals:
@@ -83,7 +88,7 @@ class Size(click.ParamType):
 
     name = "size"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
         try:
@@ -97,7 +102,7 @@ class Devices(click.ParamType):
 
     name = "devices"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str) or value == "all":
             return value
         try:
@@ -151,7 +156,7 @@ progress_option = click.option(
 )  # fmt: skip
 
 
-def verbosity_options(command: Any) -> Any:
+def verbosity_options(command: Callable[..., Any]) -> Any:
     """Add -v and -q, and let errors name --resume only if the command has it."""
     command = without_resume(command)
     command = click.option(
@@ -195,7 +200,7 @@ def _json_target(ctx: click.Context, param: click.Parameter, value: str | None) 
     return value
 
 
-def json_option(command: Any) -> Any:
+def json_option(command: Callable[..., Any]) -> Any:
     """Add --json FILE|-."""
     return click.option(
         "--json", "json_target", metavar="FILE|-", callback=_json_target,
@@ -243,7 +248,7 @@ gpu_memory_limit_option = click.option(
 class NumberChoice(click.Choice):
     """One of some whole numbers, such as how many neighbours a cell has."""
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         value = str(value)
         if value == "16" and value not in self.choices:
             known = " or ".join(map(str, self.choices))
@@ -256,7 +261,7 @@ overwrite_option = click.option(
 )
 
 
-def _compress(name: str) -> Any:
+def _compress(name: str) -> Decorator:
     return click.option(
         name,
         type=click.Choice(get_args(LayerCompression)),
@@ -288,7 +293,7 @@ scratch_option = click.option(
 )  # fmt: skip
 
 
-def resume_option(command: Any) -> Any:
+def resume_option(command: Callable[..., Any]) -> Any:
     """Add --resume and --scratch."""
     return click.option(
         "--resume", is_flag=True, help="Continue a run that was interrupted or killed."
@@ -337,7 +342,7 @@ def taken_format(settings: Settings, rasters: Collection[str | None]) -> Setting
     return found
 
 
-def cluster_options(*modules: str) -> Callable[[Any], Any]:
+def cluster_options(*modules: str) -> Decorator:
     """Add --workers and --scheduler, and pass the command a `client` (None without them).
 
     Parameters
@@ -346,7 +351,7 @@ def cluster_options(*modules: str) -> Callable[[Any], Any]:
         The modules of the package that workers of the command need.
     """
 
-    def decorator(command: Any) -> Any:
+    def decorator(command: Callable[..., Any]) -> Any:
         @wraps(command)
         def connected(
             *args: Any, workers: int | None = None, scheduler: str | None = None, **more: Any
@@ -385,10 +390,10 @@ def _devices_of_workers(settings: Settings) -> Any:
     return None
 
 
-def all_of(decorators: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+def all_of(decorators: Sequence[Decorator]) -> Decorator:
     """Return a decorator that applies several, in the order in which --help lists them."""
 
-    def decorate(command: Any) -> Any:
+    def decorate(command: Callable[..., Any]) -> Any:
         for decorator in reversed(decorators):
             command = decorator(command)
         return command
@@ -488,7 +493,7 @@ class Interrupted(BaseException):
     """Ctrl-C or SIGTERM. Not a KeyboardInterrupt: click prints its own lines for that."""
 
 
-def _interrupt(number: int, frame: Any) -> None:
+def _interrupt(number: int, frame: object) -> None:
     raise Interrupted
 
 

@@ -32,9 +32,10 @@ from .places import (
 if TYPE_CHECKING:
     from ..io.places import Places
     from ..store import TileStore
+    from .options import Decorator
 
 
-def id_field_option(files: str) -> Any:
+def id_field_option(files: str) -> Decorator:
     """The option that names the field of ids in these files."""
     text = (
         f"Field of {files} with the ids of features, instead of id: whole numbers from 1; or with "
@@ -61,17 +62,17 @@ class CostType(click.ParamType):
 
     name = "cost"
 
-    def get_metavar(self, param: Any, ctx: Any = None) -> str:
+    def get_metavar(self, param: object, ctx: object = None) -> str:
         return f"[{'|'.join(MODELS)}|PRESET|FORMULA]"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         try:
             refuse_unknown(value)
         except InputError as error:
             self.fail(str(error), param, ctx)
         return str(value)
 
-    def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[Any]:
+    def shell_complete(self, ctx: object, param: object, incomplete: str) -> list[Any]:
         from click.shell_completion import CompletionItem
 
         return [CompletionItem(n) for n in (*MODELS, *PRESETS) if n.startswith(incomplete)]
@@ -82,7 +83,7 @@ class CostOrFormula(Form):
 
     file = False
 
-    def options(self, one: ToolOption, text: str) -> list[Any]:
+    def options(self, one: ToolOption, text: str) -> list[Decorator]:
         return [click.option(as_option(one.name), type=CostType(), help=text)]
 
     def take(self, name: str, store: TileStore, settings: Settings) -> Any:
@@ -98,7 +99,7 @@ class Parameters(Form):
 
     file = False
 
-    def options(self, one: ToolOption, text: str) -> list[Any]:
+    def options(self, one: ToolOption, text: str) -> list[Decorator]:
         how: Settings = {"type": options.Parameter(), "metavar": "NAME=VALUE"}
         how |= {"multiple": True, "callback": options.named_parameters, "help": text}
         return [click.option("--parameter", one.name, **how)]
@@ -107,7 +108,7 @@ class Parameters(Form):
 class TableToRead(Form):
     """A table in a text file."""
 
-    def options(self, one: ToolOption, text: str) -> list[Any]:
+    def options(self, one: ToolOption, text: str) -> list[Decorator]:
         return [click.option(as_option(one.name), metavar=one.option.metavar, help=text)]
 
 
@@ -116,7 +117,7 @@ class NoCornerCutting(Form):
 
     file = False
 
-    def options(self, one: ToolOption, text: str) -> list[Any]:
+    def options(self, one: ToolOption, text: str) -> list[Decorator]:
         return [click.option(f"--no-{as_option(one.name)[2:]}", is_flag=True, help=text)]
 
     def take(self, name: str, store: TileStore, settings: Settings) -> Any:
@@ -142,7 +143,7 @@ class PathSources(Form):
         self._texts, self._form = (point, cell), with_cost if start_costs else "{}".format
         self._needed = needed
 
-    def options(self, one: ToolOption, text: str) -> list[Any]:
+    def options(self, one: ToolOption, text: str) -> list[Decorator]:
         return place_options("--source", *self._texts, text, self._form)
 
     def refuse(self, settings: Settings) -> None:
@@ -172,7 +173,7 @@ class PathTargets(Form):
     def __init__(self, point: str, cell: str, *, fields: bool = False) -> None:
         self._texts, self._fields = (point, cell), field_options if fields else []
 
-    def options(self, one: ToolOption, text: str) -> list[Any]:
+    def options(self, one: ToolOption, text: str) -> list[Decorator]:
         own = place_options("--target", *self._texts, text)
         return [*own, *self._fields, *misplaced_options]
 
@@ -182,7 +183,7 @@ class NetworkPlaces(PathSources):
 
     file = "sources"
 
-    def options(self, one: ToolOption, text: str) -> list[Any]:
+    def options(self, one: ToolOption, text: str) -> list[Decorator]:
         own = super().options(one, text)
         return [*own, id_field_option("--sources"), *misplaced_options]
 
@@ -196,7 +197,7 @@ class CostLimit(Form):
 
     file = False
 
-    def options(self, one: ToolOption, text: str) -> list[Any]:
+    def options(self, one: ToolOption, text: str) -> list[Decorator]:
         limit: Settings = {"type": float, "metavar": "COST", "callback": not_negative}
         return [click.option(as_option(one.name), help=text, **limit)]
 
@@ -204,7 +205,7 @@ class CostLimit(Form):
 class CostLimits(CostLimit):
     """The most that pairs may cost, and a field with that of each source."""
 
-    def options(self, one: ToolOption, text: str) -> list[Any]:
+    def options(self, one: ToolOption, text: str) -> list[Decorator]:
         of_field = (
             "Field of --sources with the most that pairs of each source may cost; with --max-cost, "
             "the smaller one counts."
@@ -238,7 +239,7 @@ class FileToWrite(Form):
     def __init__(self, *names: str, required: bool = False) -> None:
         self._names, self._required = names, required
 
-    def options(self, one: ToolOption, text: str) -> list[Any]:
+    def options(self, one: ToolOption, text: str) -> list[Decorator]:
         how: Settings = {"metavar": one.option.metavar, "help": text}
         return [click.option(*self._names, one.name, required=self._required, **how)]
 
@@ -251,7 +252,7 @@ class AlsoRaster(Form):
     def __init__(self, metavar: str) -> None:
         self._metavar = metavar
 
-    def options(self, one: ToolOption, text: str) -> list[Any]:
+    def options(self, one: ToolOption, text: str) -> list[Decorator]:
         return [click.option(as_option(one.name), metavar=self._metavar, help=text)]
 
     def take(self, name: str, store: TileStore, settings: Settings) -> Any:
@@ -268,7 +269,7 @@ class LayersOrPlaces(Form):
     }
     """Settings that do not only concern distances computed here."""
 
-    def options(self, one: ToolOption, text: str) -> list[Any]:
+    def options(self, one: ToolOption, text: str) -> list[Decorator]:
         return [click.argument(one.name, metavar=one.option.metavar, nargs=-1)]
 
     def refuse(self, settings: Settings) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import cells
 from ..grid import GridSpec, Window
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 METRES_PER_DEGREE = 111_320
 LAND = ("#4f8a6a", "#9db57c", "#dccb92", "#b98d60", "#86614f", "#f4f1ee")
@@ -19,7 +22,9 @@ _FORWARD = ((0, 1), (1, 1), (1, 0), (1, -1))
 """Row and column steps of the D8 bits E 1, SE 2, S 4, SW 8: they name each edge once."""
 
 
-def hillshade(axes: Any, heights: np.ndarray, grid: GridSpec, nodata: Any = None) -> Any:
+def hillshade(
+    axes: Axes, heights: np.ndarray, grid: GridSpec, nodata: float | int | None = None
+) -> Any:
     """Draw a hillshade with elevation tint, in map coordinates; return its colour scale."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LightSource, LinearSegmentedColormap, Normalize
@@ -44,7 +49,7 @@ def hillshade(axes: Any, heights: np.ndarray, grid: GridSpec, nodata: Any = None
     return ScalarMappable(scale, colours)
 
 
-def tree_lines(axes: Any, edges: np.ndarray, window: Window, grid: GridSpec) -> None:
+def tree_lines(axes: Axes, edges: np.ndarray, window: Window, grid: GridSpec) -> None:
     """Draw the edges of a D8 edge raster that start in a window as lines in map coordinates."""
     from matplotlib.collections import LineCollection
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..io.places import Places
     from ..report import Report
     from ..store import TileStore
+    from .options import Decorator
 
 VECTOR = (
     *(".geojson", ".json", ".geojsonl", ".geojsons", ".gpkg", ".shp", ".fgb", ".kml", ".gml"),
@@ -39,7 +40,7 @@ class Place(click.ParamType):
     def __init__(self, form: str) -> None:
         self.name = form
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> Point:
+    def convert(self, value: Any, param: Any, ctx: click.Context | None) -> Point:
         try:
             found = tuple(map(float, value.split(",")))
         except ValueError:
@@ -59,7 +60,7 @@ class Place(click.ParamType):
 
 def place_options(
     option: str, point: str, cell: str, file: str, form: Callable[[str], str] = "{}".format
-) -> list[Any]:
+) -> list[Decorator]:
     """Return the three options that name places: --source, --source-rowcol, --sources.
 
     Parameters
@@ -124,7 +125,7 @@ def misplaced_of(settings: Settings) -> tuple[Settings, Settings]:
     )
 
 
-def given_outlet_options(file: str) -> list[Any]:
+def given_outlet_options(file: str) -> list[Decorator]:
     """The options for outlets at points, cells and features, with the help of the last one."""
     return place_options(
         "--outlet",
@@ -135,7 +136,7 @@ def given_outlet_options(file: str) -> list[Any]:
     )
 
 
-def added_outlet_options(text: str) -> list[Any]:
+def added_outlet_options(text: str) -> list[Decorator]:
     """The options for outlets on the edge, with the help of the first one."""
     return [
         click.option("--add-outlets", is_flag=True, help=text),

@@ -114,7 +114,7 @@ NO_FORECAST = {
 class Purpose(click.Choice[str]):
     """One of PURPOSES."""
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value in UNPLANNED:
             self.fail(f"no plan of {value}: {UNPLANNED[value]}", param, ctx)
         return super().convert(value, param, ctx)

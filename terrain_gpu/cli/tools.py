@@ -29,6 +29,7 @@ from .operations import command_of, files_of, runner_of, writer_of
 
 if TYPE_CHECKING:
     from ..store import TileStore
+    from .options import Decorator
 
 FORMS = {**forms.FORMS, **path_forms.FORMS}
 RASTER = "STORE can also be a raster: then give {given} for the result."
@@ -118,7 +119,7 @@ def help_of(cls: type[Tool]) -> str:
     return spelled("\n\n".join([*paragraphs, f"\b\n{examples}"]), as_option).replace("`", "")
 
 
-def options_for(one: ToolOption) -> list[Any]:
+def options_for(one: ToolOption) -> list[Decorator]:
     """The options of a command for one of a tool."""
     text = spelled(one.option.help, as_option).replace("`", "")
     if one.option.form:
@@ -165,7 +166,7 @@ class NumberOrText(click.ParamType):
 
     name = "number or text"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> float | str:
+    def convert(self, value: Any, param: object, ctx: object) -> float | str:
         for read in (int, float):  # integers are exact beyond 2^53
             try:
                 return read(value)
@@ -179,7 +180,9 @@ class CommaSeparated(click.ParamType):
 
     name = "numbers"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[float, ...]:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, ...]:
         try:
             return tuple(map(float, value.split(",")))
         except ValueError:

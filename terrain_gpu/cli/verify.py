@@ -30,6 +30,8 @@ from .sections import program_command
 from .stored import Check, accepted_now, of_data, of_levels
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from ..store import TileStore
 
 
@@ -183,7 +185,7 @@ def command(
         raise worst
 
 
-def _refuse_workers(client: Any, here: str | None, backend: str) -> None:
+def _refuse_workers(client: Client | None, here: str | None, backend: str) -> None:
     """Refuse workers for what is done in this process, or on a GPU."""
     if client is not None and here:
         raise click.UsageError(f"{here} works in this process; leave out --workers and --scheduler")
@@ -208,7 +210,9 @@ class _ClusterFigures:
         return {} if self._cluster is None else {"cluster": self._cluster.settings()}
 
 
-def _of_cluster(store: TileStore, client: Any, **limits: Any) -> tuple[Settings, _ClusterFigures]:
+def _of_cluster(
+    store: TileStore, client: Client | None, **limits: Any
+) -> tuple[Settings, _ClusterFigures]:
     """Limits of proofs, with the cluster that runs them, and its figures."""
     if client is None:
         return limits, _ClusterFigures(None)

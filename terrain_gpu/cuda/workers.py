@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
 from ..engine.connection import RESOURCE
@@ -13,6 +13,9 @@ from ..errors import InputError, PlanError
 from ..plurals import counted
 from . import device as devices
 from .backend import Gpu, NoGpu, require_room, say_cpu
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +73,7 @@ def require_own_gpu() -> None:
 
 
 def cluster_on_gpus(
-    client: Any,
+    client: Client | None,
     operation: Operation,
     backend: str,
     gpu_memory_limit: int | str | None,

@@ -43,6 +43,7 @@ from .worker import (
     Job,
     Needs,
     ProofJob,
+    Task,
     TaskFigures,
     check_each,
     do_each,
@@ -57,7 +58,7 @@ from .worker import (
 )
 
 if TYPE_CHECKING:
-    from .run import Run
+    from .run import Outcome, Patch, Run
 
 log = logging.getLogger(__name__)
 
@@ -223,7 +224,7 @@ class Cluster:
                 _record(writers, lines)
                 run.tick(block)
 
-    def patch(self, run: Run, name: str, patches: Iterable[tuple[Any, ...]]) -> None:
+    def patch(self, run: Run, name: str, patches: Iterable[Patch]) -> None:
         """Patch written blocks in the workers."""
         writers = [run.writers[name]]
         with (
@@ -234,8 +235,8 @@ class Cluster:
                 _record(writers, lines)
 
     def each(
-        self, run: Run, work: Callable[..., Any], items: Iterable[Any]
-    ) -> Generator[Any, None, None]:
+        self, run: Run, work: Callable[..., Outcome], items: Iterable[object]
+    ) -> Generator[Outcome, None, None]:
         """Yield ``work(operation, folder, item)`` for all items, computed in the workers."""
         with self._lent(run, run.operation.phases[-1], []) as packed:
             yield from self._run(do_each, packed, ((work, item) for item in items))
@@ -350,7 +351,7 @@ class Cluster:
 
     def _run(
         self,
-        function: Callable[[Any, list[Any]], list[Any]],
+        function: Task,
         packed: bytes,
         items: Iterator[Any],
     ) -> Generator[Any, None, None]:
@@ -419,7 +420,9 @@ class LentToWorkers:
     def __init__(self, cluster: Cluster, packed: bytes, writers: list[Any]) -> None:
         self.cluster, self.packed, self.writers = cluster, packed, writers
 
-    def each(self, work: Callable[..., Any], items: Iterable[Any]) -> Generator[Any, None, None]:
+    def each(
+        self, work: Callable[..., Outcome], items: Iterable[object]
+    ) -> Generator[Outcome, None, None]:
         """Yield ``work(operation, writers, item)`` for all items."""
         pairs = ((work, item) for item in items)
         with closing(self.cluster._run(write_each, self.packed, pairs)) as results:
@@ -469,9 +472,7 @@ class Tasks:
         The number of all these tasks, by worker.
     """
 
-    def __init__(
-        self, cluster: Cluster, function: Callable[[Any, list[Any]], list[Any]], packed: bytes
-    ) -> None:
+    def __init__(self, cluster: Cluster, function: Task, packed: bytes) -> None:
         self.cluster, self.function, self.packed = cluster, function, packed
         self.name = f"terrain_gpu-{uuid.uuid4().hex}"
         self.running: dict[Any, tuple[int, bytes, str]] = {}

@@ -11,7 +11,7 @@ import resource
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import wait
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..arguments import MOST_DEVICES, Devices
 from ..errors import ClusterError, InputError
@@ -20,6 +20,9 @@ from ..plurals import counted
 from .forks import without_interrupts, without_pandas
 from .machine import BASELINE, MB, available_threads, machine_memory
 from .plan import format_size
+
+if TYPE_CHECKING:
+    pass
 
 log = logging.getLogger(__name__)
 
@@ -53,13 +56,17 @@ FILES, FILES_OF_WORKER = 64, 16
 RESUME = "--resume continues, also on one machine"
 
 
+Query = Callable[[], Coroutine[Any, Any, Any]]
+"""Begins one of Dask's coroutines."""
+
+
 def address_of(client: Any) -> str:
     """Return the address of a client's scheduler for other processes."""
     address = getattr(getattr(client, "cluster", None), "scheduler_address", "")
     return address or getattr(getattr(client, "scheduler", None), "address", "")
 
 
-def answer_of(client: Any, call: Callable[[], Coroutine[Any, Any, Any]], seconds: float) -> Any:
+def answer_of(client: Any, call: Query, seconds: float) -> Any:
     """Return the result of one of Dask's coroutines, which may never return by themselves.
 
     Raises
@@ -91,7 +98,7 @@ def answer_of(client: Any, call: Callable[[], Coroutine[Any, Any, Any]], seconds
             future.cancel()
 
 
-def query(client: Any, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+def query(client: Any, call: Query) -> Any:
     """Return the scheduler's answer to a call; raise ClusterError if there is none."""
     try:
         return answer_of(client, call, CONNECT)

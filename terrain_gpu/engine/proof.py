@@ -340,7 +340,7 @@ class RunRecord:
             if not isinstance(getattr(self, key), dict):
                 raise self.damaged(key, getattr(self, key))
 
-    def damaged(self, key: str, value: Any) -> StoreError:
+    def damaged(self, key: str, value: object) -> StoreError:
         return StoreError(
             f"{self.layer.path}/zarr.json: {key} is recorded as {value!r}; compute it again"
         )

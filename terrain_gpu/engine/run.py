@@ -39,6 +39,9 @@ log = logging.getLogger(__name__)
 
 Outcome = TypeVar("Outcome")
 
+Patch = tuple[int, int, np.ndarray, np.ndarray, np.ndarray]
+"""Arguments of `LayerWriter.patch_block`."""
+
 PATCHERS = 4
 """Smallest number of threads that patch blocks; as they wait for the disk, more than processors."""
 
@@ -79,12 +82,12 @@ class Engine(Protocol):
     def map(self, run: Run, phase: Phase, state: State, blocks: Iterator[Block]) -> None:
         """Solve blocks, add their knowledge to the state, write them and report progress."""
 
-    def patch(self, run: Run, name: str, patches: Iterable[tuple[Any, ...]]) -> None:
+    def patch(self, run: Run, name: str, patches: Iterable[Patch]) -> None:
         """Set bits in written blocks; `patches` are arguments of `LayerWriter.patch_block`."""
 
     def each(
-        self, run: Run, work: Callable[..., Any], items: Iterable[Any]
-    ) -> Generator[Any, None, None]:
+        self, run: Run, work: Callable[..., Outcome], items: Iterable[object]
+    ) -> Generator[Outcome, None, None]:
         """Yield ``work(operation, folder, item)`` for all items, in any order."""
 
     def lend(self, run: Run, names: Iterable[str]) -> AbstractContextManager[Loan]:
@@ -97,7 +100,9 @@ class Loan(Protocol):
     Processes keep their data until the loan ends.
     """
 
-    def each(self, work: Callable[..., Any], items: Iterable[Any]) -> Generator[Any, None, None]:
+    def each(
+        self, work: Callable[..., Outcome], items: Iterable[object]
+    ) -> Generator[Outcome, None, None]:
         """Yield ``work(operation, writers, item)`` for all items, in any order."""
 
     def converse(
@@ -163,7 +168,7 @@ class Threads:
             done=done,
         )
 
-    def patch(self, run: Run, name: str, patches: Iterable[tuple[Any, ...]]) -> None:
+    def patch(self, run: Run, name: str, patches: Iterable[Patch]) -> None:
         writer = run.writers[name]
         baseline = COMPILED_BASELINE + (CUDA_BASELINE if run.gpu is not None else 0)
         # Three copies per thread: the block as read, with its bits set, and as written.
@@ -178,8 +183,8 @@ class Threads:
         )
 
     def each(
-        self, run: Run, work: Callable[..., Any], items: Iterable[Any]
-    ) -> Generator[Any, None, None]:
+        self, run: Run, work: Callable[..., Outcome], items: Iterable[object]
+    ) -> Generator[Outcome, None, None]:
         for item in items:
             yield work(run.operation, run.folder, item)
 
@@ -194,7 +199,9 @@ class _Own(NamedTuple):
     operation: Operation
     writers: list[Any]
 
-    def each(self, work: Callable[..., Any], items: Iterable[Any]) -> Generator[Any, None, None]:
+    def each(
+        self, work: Callable[..., Outcome], items: Iterable[object]
+    ) -> Generator[Outcome, None, None]:
         for item in items:
             yield work(self.operation, self.writers, item)
 
@@ -369,7 +376,7 @@ class Run:
                     state.add(phase, block, message)
         return replayed
 
-    def patch(self, name: str, patches: Iterable[tuple[Any, ...]]) -> None:
+    def patch(self, name: str, patches: Iterable[Patch]) -> None:
         """Set bits in written blocks; `patches` are arguments of `LayerWriter.patch_block`."""
         with self.report.phase("patches"):
             self.engine.patch(self, name, patches)

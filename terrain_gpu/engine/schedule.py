@@ -25,7 +25,7 @@ _BACKLOG = 64
 """Largest number of written items not yet reported to the caller; then writers wait."""
 
 
-def pass_on(item: Any, data: Any) -> Any:
+def pass_on(item: object, data: Any) -> Any:
     """Compute nothing: write the data as read."""
     return data
 

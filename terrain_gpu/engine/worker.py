@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import __version__
 from ..errors import ClusterError, PlanError, StoreError, TerrainError
@@ -27,6 +27,9 @@ from ..store.writer import BlockWriter
 from .machine import MB, available_threads, machine_memory, memory_limits
 from .operation import Operation, Phase
 from .plan import StreamPlan
+
+if TYPE_CHECKING:
+    from .run import Patch
 
 PAUSES = 0.8
 """The fraction of its memory limit at which a Dask worker pauses."""
@@ -142,10 +145,11 @@ class _Local(threading.local):
 
 _local = _Local()
 
+Task = Callable[[Any, list[Any]], list[Any]]
+"""Applied to a job, such as an operation, and to some of its items; returns their results."""
 
-def task(
-    items: bytes, function: Callable[[Any, list[Any]], list[Any]], needs: Needs, packed: bytes
-) -> tuple[bytes, TaskFigures]:
+
+def task(items: bytes, function: Task, needs: Needs, packed: bytes) -> tuple[bytes, TaskFigures]:
     """Apply a function to some items in a worker; return the pickled results and figures."""
     from distributed import get_worker
 
@@ -290,7 +294,7 @@ def solve_blocks(job: Job, groups: list[list[BlockTask]]) -> list[Solution]:
     return solutions
 
 
-def patch_blocks(job: Job, patches: list[tuple[Any, ...]]) -> list[list[list[bytes]]]:
+def patch_blocks(job: Job, patches: list[Patch]) -> list[list[list[bytes]]]:
     """Patch blocks of the first output, in a worker."""
     assert job.plan is not None
     with ThreadPoolExecutor(job.plan.writers) as pool:

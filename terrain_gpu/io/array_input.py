@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rasterio.crs import CRS
@@ -18,6 +18,9 @@ from ..grid.crs import grid_crs
 from ..plurals import counted
 from .crs import placed, read_crs
 from .gdal import ENCODING_TAG
+
+if TYPE_CHECKING:
+    from xarray import DataArray
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +38,7 @@ class ArrayInput:
 
     driver, files, masked = "DataArray", (), False
 
-    def __init__(self, array: Any, band: int | None) -> None:
+    def __init__(self, array: DataArray, band: int | None) -> None:
         self.path = called(array)
         self._array = two_dimensions(array, band, self.path)
         dtype = self._array.dtype
@@ -67,12 +70,12 @@ class ArrayInput:
         """Do nothing: no file is open."""
 
 
-def called(array: Any) -> str:
+def called(array: DataArray) -> str:
     """The name of a DataArray in messages."""
     return "DataArray" if array.name is None else f"DataArray {str(array.name)!r}"
 
 
-def two_dimensions(array: Any, band: int | None, name: str) -> Any:
+def two_dimensions(array: DataArray, band: int | None, name: str) -> Any:
     """Drop dimensions of length 1 other than rows and columns, and check these two."""
     pair = next((pair for pair in SIDES if set(pair) <= set(array.dims)), None)
     if pair is None:
@@ -128,13 +131,13 @@ def grid_of(array: Any) -> GridSpec:
     return grid if crs is None else placed(grid, crs)
 
 
-def mapping_name(array: Any) -> str:
+def mapping_name(array: DataArray) -> str:
     """Name of the coordinate that is the CF grid mapping, whether it exists or not."""
     name = array.encoding.get("grid_mapping", array.attrs.get("grid_mapping"))
     return name if isinstance(name, str) else "spatial_ref"
 
 
-def _mapping(array: Any) -> JsonObject:
+def _mapping(array: DataArray) -> JsonObject:
     """Attributes of the CF grid mapping; empty if there is none."""
     name = mapping_name(array)
     return dict(array.coords[name].attrs) if name in array.coords else {}
@@ -153,7 +156,7 @@ def _told(mapping: JsonObject, name: str) -> Transform | None:
 
 
 def _of_coordinates(
-    array: Any, coordinates: list[Any], transform: Transform | None, name: str
+    array: DataArray, coordinates: list[Any], transform: Transform | None, name: str
 ) -> GridSpec:
     """The grid from coordinates of cell centres, or the exact GeoTransform if they agree."""
     axes = []
@@ -194,7 +197,7 @@ def _of_coordinates(
     return grid
 
 
-def _crs(array: Any, mapping: JsonObject, name: str) -> CRS | None:
+def _crs(array: DataArray, mapping: JsonObject, name: str) -> CRS | None:
     text = mapping.get("crs_wkt") or mapping.get("spatial_ref") or array.attrs.get("crs")
     if not text and mapping.get("grid_mapping_name"):
         text = getattr(getattr(array, "rio", None), "crs", None)  # rioxarray reads CF parameters
@@ -220,7 +223,7 @@ def _crs(array: Any, mapping: JsonObject, name: str) -> CRS | None:
         raise InputError(f"{name}: cannot parse its coordinate system: {error}") from None
 
 
-def _check_units(array: Any, crs: CRS | None, name: str) -> None:
+def _check_units(array: DataArray, crs: CRS | None, name: str) -> None:
     """Check that coordinates are in the unit of their coordinate system."""
     for dim in array.dims:
         unit = str(array.coords[dim].attrs.get("units", "") if dim in array.coords else "")
@@ -243,7 +246,7 @@ def _check_units(array: Any, crs: CRS | None, name: str) -> None:
         )
 
 
-def _in_degrees(array: Any) -> bool:
+def _in_degrees(array: DataArray) -> bool:
     """Whether the coordinates of an array can be latitudes and longitudes."""
     most = zip(array.dims, (90, 360), strict=True)
     return all(
@@ -261,13 +264,13 @@ def _number(value: Any, name: str, key: str) -> float | int:
     return number
 
 
-def nodata_of(array: Any, dtype: np.dtype) -> float | int | None:
+def nodata_of(array: DataArray, dtype: np.dtype) -> float | int | None:
     """The nodata value of a DataArray: the first of `nodata_values`; NaN of floats without one."""
     nodata = nodata_values(array, dtype)
     return nodata[0] if nodata else math.nan if dtype.kind == "f" else None
 
 
-def nodata_values(array: Any, dtype: np.dtype) -> list[float | int]:
+def nodata_values(array: DataArray, dtype: np.dtype) -> list[float | int]:
     """The nodata values: `_FillValue` and `missing_value` of CF, or else similar attributes.
 
     In floats that xarray has decoded, nodata is NaN; integers still hold the values in `encoding`.

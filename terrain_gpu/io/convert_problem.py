@@ -262,8 +262,8 @@ class Convert(Operation):
         block: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        context: Any,
-        work: Any,
+        context: object,
+        work: object,
     ) -> SolvedBlock:
         row, _, col, _ = self.window(block)
         return SolvedBlock((self.recode(cells[0], row, col),), self.mosaic.take_lost())

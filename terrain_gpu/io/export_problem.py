@@ -216,8 +216,8 @@ class Export(Operation):
         block: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        context: Any,
-        work: Any,
+        context: object,
+        work: object,
     ) -> SolvedBlock:
         (data,) = cells
         if self.bands == 2:

@@ -14,7 +14,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -36,6 +36,9 @@ from ..store.providers import gdal_settings
 from . import ascii_grid
 from .crs import placed
 from .georeference import refuse_located_otherwise, remark
+
+if TYPE_CHECKING:
+    from rasterio.io import DatasetReader
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +155,7 @@ class GdalInput:
             self.close()
             raise
 
-    def _describe(self, data: Any, band: int | None) -> None:
+    def _describe(self, data: DatasetReader, band: int | None) -> None:
         path = self.path
         if data.count == 0 and _is_zarr(path):
             raise InputError(_ZARR.format(path))
@@ -212,7 +215,7 @@ class GdalInput:
             self.outranked, self.nodata = self.nodata, None
         self.files = self._local(data)
 
-    def _decoding(self, data: Any, k: int) -> int:
+    def _decoding(self, data: DatasetReader, k: int) -> int:
         """Bytes that a thread needs to decode a chunk, including other bands stored in it."""
         structure = data.tags(ns="IMAGE_STRUCTURE")
         if data.driver == "GTiff" and "COMPRESSION" not in structure:
@@ -222,10 +225,10 @@ class GdalInput:
         return decoded + min(decoded, sum(map(os.path.getsize, self._local(data))))
 
     @staticmethod
-    def _local(data: Any) -> list[str]:
+    def _local(data: DatasetReader) -> list[str]:
         return [f for f in data.files if os.path.isfile(f)]
 
-    def dataset(self) -> Any:
+    def dataset(self) -> DatasetReader:
         """The rasterio dataset of the calling thread.
 
         Raises
@@ -248,7 +251,7 @@ class GdalInput:
             self._opened.add(data)
         return data
 
-    def _close(self, data: Any) -> None:
+    def _close(self, data: DatasetReader) -> None:
         with self._lock:
             self._opened.discard(data)
         data.close()
@@ -360,7 +363,7 @@ def _not_readable(path: str, error: Exception) -> str:
     return f"{path}: not a raster that GDAL can read: {said[1] if said else error}"
 
 
-def _grid(data: Any, path: str) -> GridSpec:
+def _grid(data: DatasetReader, path: str) -> GridSpec:
     refuse_located_otherwise(data, path)
     try:
         grid = GridSpec(data.height, data.width, tuple(data.transform)[:6])
@@ -369,7 +372,7 @@ def _grid(data: Any, path: str) -> GridSpec:
     return placed(grid, data.crs) if data.crs else grid
 
 
-def _exact_nodata(data: Any, k: int) -> int | float | None:
+def _exact_nodata(data: DatasetReader, k: int) -> int | float | None:
     """Exact nodata value of band k + 1, which holds 64-bit integers.
 
     rasterio returns a double, which cannot represent all of them; GDAL's description of the dataset
@@ -390,7 +393,7 @@ def _exact_nodata(data: Any, k: int) -> int | float | None:
     return int(value) if value.lstrip("+-").isdigit() else float(value)
 
 
-def _nodata(value: float | int | None, dtype: np.dtype, data: Any) -> float | int | None:
+def _nodata(value: float | int | None, dtype: np.dtype, data: DatasetReader) -> float | int | None:
     """The nodata value with which GDAL compares cells, as a value of the cell type."""
     if value is None:
         return None
@@ -420,7 +423,7 @@ def _nodata(value: float | int | None, dtype: np.dtype, data: Any) -> float | in
     return cells.as_scalar(taken, dtype)
 
 
-def _nodata_text(data: Any, value: float) -> str | None:
+def _nodata_text(data: DatasetReader, value: float) -> str | None:
     """The nodata value as text, for formats that store it as text; None if it is not found."""
     with suppress(OSError, ValueError, struct.error), open(data.name, "rb") as file:
         raw = None
@@ -434,7 +437,7 @@ def _nodata_text(data: Any, value: float) -> str | None:
     return None
 
 
-def _tiff_tag(file: Any, wanted: int) -> bytes | None:
+def _tiff_tag(file: BinaryIO, wanted: int) -> bytes | None:
     """The value of a text tag in the first image of a TIFF file."""
     start = file.read(16)
     order, big = "<" if start[:2] == b"II" else ">", start[2:4] in (b"+\0", b"\0+")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 from xml.sax.saxutils import unescape
 
 import numpy as np
 
 from ..errors import InputError
+
+if TYPE_CHECKING:
+    from rasterio.io import DatasetReader
 
 IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
 """The transform that GDAL reports for a raster without one."""
@@ -18,7 +21,7 @@ _EVEN = 1e-3
 """Latitudes are evenly spaced when they are within this fraction of a cell of even ones."""
 
 
-def refuse_located_otherwise(data: Any, path: str) -> None:
+def refuse_located_otherwise(data: DatasetReader, path: str) -> None:
     """Reject a rasterio dataset that is not georeferenced by an affine transform.
 
     Raises
@@ -52,7 +55,7 @@ def refuse_located_otherwise(data: Any, path: str) -> None:
         )
 
 
-def _refuse_uneven(data: Any, path: str) -> None:
+def _refuse_uneven(data: DatasetReader, path: str) -> None:
     """Reject latitudes that GDAL's transform fits only roughly, as in Gaussian grids."""
     listed = data.tags(ns="GEOLOCATION2").get("Y_VALUES", "").strip("{}")
     if not listed:
@@ -68,7 +71,7 @@ def _refuse_uneven(data: Any, path: str) -> None:
         )
 
 
-def remark(data: Any) -> str:
+def remark(data: DatasetReader) -> str:
     """The warning for a rasterio dataset whose georeference is incomplete, or ""."""
     if data.crs:
         # GDAL makes a local system of a GeoTIFF's code that PROJ does not know.
@@ -91,7 +94,7 @@ def remark(data: Any) -> str:
     return ""
 
 
-def _unread_crs(data: Any) -> str:
+def _unread_crs(data: DatasetReader) -> str:
     """The start of a coordinate system in a sidecar or header that GDAL did not read."""
     if (text := data.tags(ns="ERS").get("PROJ", "RAW")) != "RAW":
         return str(text)

@@ -86,7 +86,7 @@ class WorkingStore:
     def __copy__(self) -> WorkingStore:
         return self
 
-    def __deepcopy__(self, memo: Any) -> WorkingStore:
+    def __deepcopy__(self, memo: object) -> WorkingStore:
         return self
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -288,7 +288,7 @@ def _write(store: str, name: str, array: np.ndarray, like: str, data_name: str) 
         writer.commit()
 
 
-def _filled(data: np.ma.MaskedArray, nodata: Any) -> Settings:
+def _filled(data: np.ma.MaskedArray, nodata: float | int | None) -> Settings:
     """A masked array as a plain one, with a nodata value that no other cell has."""
     plain, mask = data.data, np.ma.getmaskarray(data)
     if plain.dtype.kind not in "iuf":

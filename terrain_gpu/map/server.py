@@ -89,7 +89,7 @@ class Refused(Exception):
         self.status = status
 
 
-def _json(value: Any, status: HTTPStatus = HTTPStatus.OK) -> Reply:
+def _json(value: object, status: HTTPStatus = HTTPStatus.OK) -> Reply:
     return Reply(json.dumps(value).encode(), status=status)
 
 
@@ -388,7 +388,7 @@ class _Quiet(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: object, client_address: object) -> None:
         log.debug("a request has failed", exc_info=True)
 
 

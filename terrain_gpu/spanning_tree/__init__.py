@@ -7,12 +7,15 @@ algorithm and freezes the vertices that have edges outside; see docs/design/span
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..arguments import Connectivity, TreeMethod, TreeWeight, counting, real
 from ..facts import Findings
 from ..plurals import counted
 from ..tool import InputLayer, Tool, of_arrays, option, reads, tool
+
+if TYPE_CHECKING:
+    from .operation import SpanningTree
 
 LAYER = "mst"
 
@@ -97,7 +100,7 @@ class MinimumSpanningTree(Tool):
         refuse_tree(output)
 
     @staticmethod
-    def summary(result: Any) -> str:
+    def summary(result: SpanningTree) -> str:
         return (
             f"{counted(result.edge_count, 'edge')}, {counted(result.components, 'component')}, "
             f"total weight {result.total_weight}"

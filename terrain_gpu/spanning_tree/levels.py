@@ -8,10 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Protocol
 
 import numba
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ..compiled import known_types
 from ..errors import CellError, StoreError
@@ -196,13 +197,13 @@ class DiskSpill:
         data = read_sealed(self._path(i, j))
         at = 0
 
-        def take(count: int, dtype: Any) -> np.ndarray:
+        def take(count: int, dtype: DTypeLike) -> np.ndarray:
             nonlocal at
             array = np.frombuffer(data, dtype, count, at)
             at += array.nbytes
             return array
 
-        def sides(dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        def sides(dtype: DTypeLike) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
             top, bottom, left, right = (take(size, dtype) for size in sizes)
             return top, bottom, left, right
 

@@ -266,8 +266,8 @@ class SpanningForest(Operation):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        context: Any,
-        work: Any,
+        context: object,
+        work: object,
     ) -> SolvedBlock:
         solved = self.solver.solve(self.blocks.window(*at), cells[0], out[0])
         return SolvedBlock(tuple(out), solved)

@@ -29,7 +29,7 @@ from .checksums import digests_name
 from .coordinates import group_files
 from .layer import KEY, Layer
 from .metadata import TileStore, array_json, without_consolidated
-from .objects import ObjectPath, for_each, uploads
+from .objects import AnyPath, ObjectPath, for_each, uploads
 from .removal import drop_overviews
 from .scratch import Scratch
 from .writer import Record
@@ -99,12 +99,12 @@ class LentShards(NamedTuple):
     temporary: Path
     suffix: str = ""
 
-    def put(self, path: Any, name: str, parts: list[Any], size: int) -> tuple[str]:
+    def put(self, path: AnyPath, name: str, parts: list[Any], size: int) -> tuple[str]:
         """Write a shard, or delete it if it has no parts."""
         with uploads.bytes(size):
             return self.put_whole(path, b"".join(parts) if parts else None)
 
-    def put_whole(self, path: Any, data: Any) -> tuple[str]:
+    def put_whole(self, path: AnyPath, data: Any) -> tuple[str]:
         """Write a shard that is in memory, or delete it if there are no data."""
         if not self.temporary.is_dir():
             raise OutputError(f"{path}: cannot be written: the run has given up this worker")
@@ -120,12 +120,12 @@ class ObjectShards(NamedTuple):
 
     target: BucketTarget
 
-    def put(self, path: Any, name: str, parts: list[Any], size: int) -> tuple[str]:
+    def put(self, path: AnyPath, name: str, parts: list[Any], size: int) -> tuple[str]:
         """Write a shard, or delete it if it has no parts; return its e-tag."""
         with uploads.bytes(size):
             return self.put_whole(path, b"".join(parts) if parts else None)
 
-    def put_whole(self, path: Any, data: Any) -> tuple[str]:
+    def put_whole(self, path: AnyPath, data: Any) -> tuple[str]:
         """Write a shard that is in memory, or delete it if there are no data; return its e-tag."""
         for _ in range(ROUNDS):
             if self.target.fresh and data is not None:
@@ -170,7 +170,7 @@ class BucketTarget:
     what, again = "layer", "--resume"
     """What is built, and the option that continues a run, for messages."""
 
-    def __init__(self, root: Any, name: str) -> None:
+    def __init__(self, root: AnyPath, name: str) -> None:
         self.root = self.base = root
         self.place = root / name
         self._folder = root / ".incomplete" / name

@@ -24,7 +24,7 @@ from .files import output_errors, sync_tree, write_whole
 from .layer import KEY, Layer
 from .metadata import FORMAT, TileStore, conventions, layer_attributes, node_json, plain_array
 from .nodes import attributes_of, find_array, open_group
-from .objects import ObjectPath
+from .objects import AnyPath, ObjectPath
 
 COORDINATES = 1 << 18
 """Number of coordinates in a chunk of x or y: a long side need not fit in memory."""
@@ -162,14 +162,14 @@ def write_coordinates(store: TileStore, name: str) -> None:
         sync_tree(root / name)
 
 
-def _compare_arrays(path: Any, actual: Any, wanted: Any, remedy: str, *, but: str) -> None:
+def _compare_arrays(path: AnyPath, actual: Any, wanted: Any, remedy: str, *, but: str) -> None:
     """Compare the metadata of arrays, except for attributes and the key `but`."""
     have, want = (one.metadata.to_dict() for one in (actual, wanted))
     for key in want.keys() - {"attributes", "storage_transformers", but}:
         _same(path, key, have.get(key), want[key], remedy)
 
 
-def _compare(path: Any, actual: JsonObject, wanted: JsonObject, remedy: str) -> None:
+def _compare(path: AnyPath, actual: JsonObject, wanted: JsonObject, remedy: str) -> None:
     """Compare attributes; additional ones belong to other programs."""
     for key, value in wanted.items():
         have = actual.get(key)
@@ -178,7 +178,7 @@ def _compare(path: Any, actual: JsonObject, wanted: JsonObject, remedy: str) -> 
         _same(path, key, have, value, remedy)
 
 
-def _same(path: Any, key: str, actual: Any, wanted: Any, remedy: str) -> None:
+def _same(path: AnyPath, key: str, actual: Any, wanted: Any, remedy: str) -> None:
     # Also as text, in which NaN equals NaN.
     if actual != wanted and repr(actual) != repr(wanted):
         raise StoreError(
@@ -188,7 +188,7 @@ def _same(path: Any, key: str, actual: Any, wanted: Any, remedy: str) -> None:
 
 
 def _compare_centres(
-    path: Any, grid: GridSpec, side: int, chunk: int, remedy: str, progress: Progress
+    path: AnyPath, grid: GridSpec, side: int, chunk: int, remedy: str, progress: Progress
 ) -> None:
     for start, have in _centres(path, side, chunk, remedy):
         want = grid.centres(path.name, start, start + len(have))
@@ -201,7 +201,7 @@ def _compare_centres(
         progress(len(have), grid.rows + grid.cols)
 
 
-def _centres(path: Any, side: int, chunk: int, remedy: str) -> Iterator[tuple[int, np.ndarray]]:
+def _centres(path: AnyPath, side: int, chunk: int, remedy: str) -> Iterator[tuple[int, np.ndarray]]:
     """Yield the values of an array x or y piece by piece, each after its first index."""
     for first in range(0, side, chunk):
         file, end = path / f"c/{first // chunk}", min(side, first + chunk)
@@ -219,7 +219,7 @@ def _centres(path: Any, side: int, chunk: int, remedy: str) -> Iterator[tuple[in
                 yield start, _values(file, start - first, count)
 
 
-def _size(file: Any) -> int | None:
+def _size(file: AnyPath) -> int | None:
     """Size of a chunk in bytes; None if it does not exist."""
     if isinstance(file, ObjectPath):
         meta = file.head()
@@ -227,7 +227,7 @@ def _size(file: Any) -> int | None:
     return os.stat(file).st_size if file.exists() else None
 
 
-def _values(file: Any, start: int, count: int) -> np.ndarray:
+def _values(file: AnyPath, start: int, count: int) -> np.ndarray:
     if isinstance(file, ObjectPath):
         return file.ranges([8 * start], [8 * count])[0].view("<f8")
     return np.fromfile(file, "<f8", count, offset=8 * start)
@@ -239,6 +239,6 @@ def _again(store: Any, remedy: str) -> str:
     return f"copy it again, or write it again: terrain-gpu verify {store} {remedy}"
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) < 80 else f"{text[:77]}..."

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import OutputError, StoreError, TerrainError
 from .checksums import seal, unseal
+from .objects import AnyPath
 from .outputs import sync_folder
 
 RESUME = "free some and --resume"
@@ -98,7 +99,7 @@ def _opened(temporary: Path, buffering: int) -> Any:
         return open(temporary, "xb", buffering)
 
 
-def write_parts(file: Any, parts: Iterable[Any]) -> None:
+def write_parts(file: AnyPath, parts: Iterable[Any]) -> None:
     """Write buffers one after another to a file that is not buffered, in one call if possible."""
     rest = [memoryview(part).cast("B") for part in parts]
     while rest:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import StoreError
 from ..grid import GridSpec
 from .layer import Layer
+from .objects import AnyPath
 from .swap import is_marked
 
 if TYPE_CHECKING:
@@ -40,17 +41,17 @@ def coarser(grid: GridSpec) -> GridSpec:
     return replace(grid, rows=shape[0], cols=shape[1], transform=(2 * a, b, c, d, 2 * e, f))
 
 
-def place_of(root: Any, factor: int) -> Any:
+def place_of(root: AnyPath, factor: int) -> AnyPath:
     """The folder of a level; of the store itself for 1."""
     return root if factor == 1 else root / FOLDER_OF_LEVELS / str(factor)
 
 
-def root_of(level: Any) -> tuple[Any, int]:
+def root_of(level: AnyPath) -> tuple[Any, int]:
     """The store that a level belongs to, and the factor of the level that it was made from."""
     return level.parent.parent, int(level.name) // 2
 
 
-def is_level(path: Any) -> bool:
+def is_level(path: AnyPath) -> bool:
     """Whether a store is a level of another."""
     return path.parent.name == FOLDER_OF_LEVELS and path.name.isdecimal() and int(path.name) > 1
 

@@ -461,7 +461,7 @@ def _may_be_layer(name: str) -> bool:
     return bool(NAME.fullmatch(name)) and name not in RESERVED
 
 
-def _whole(value: Any) -> int:
+def _whole(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{value!r} is not a whole number")
     return value

@@ -130,6 +130,10 @@ def refuse_url(path: str | os.PathLike[str], content: str = "an output file") ->
         raise InputError(f"{url}: {content} cannot be in object storage; name a file on disk")
 
 
+AnyPath = Any
+"""A `Path` or an `ObjectPath`: the code of stores accepts both, and calls what both have."""
+
+
 class ObjectPath:
     """A URL in object storage: an object, or a prefix of objects like a folder.
 
@@ -322,17 +326,17 @@ class ObjectPath:
 
     # -- writing ---------------------------------------------------------------------------
 
-    def write(self, data: Any) -> str:
+    def write(self, data: bytes | np.ndarray) -> str:
         """Write an object, replacing any older one; return its e-tag."""
         tag = self._write(data, "overwrite")
         assert tag is not None
         return tag
 
-    def create(self, data: Any) -> str | None:
+    def create(self, data: bytes | np.ndarray) -> str | None:
         """Write an object if there is none; return its e-tag, or None if one exists."""
         return self._write(data, "create")
 
-    def replace(self, data: Any, tag: str) -> str | None:
+    def replace(self, data: bytes | np.ndarray, tag: str) -> str | None:
         """Replace the version with this e-tag; return the new e-tag, or None if it has changed."""
         if self.bucket not in _unquoted:
             done = self._write(data, {self._version: tag})
@@ -387,7 +391,7 @@ class ObjectPath:
                     raise
                 return None
 
-    def _write(self, data: Any, mode: Any) -> str | None:
+    def _write(self, data: bytes | np.ndarray, mode: Any) -> str | None:
         """Write an object; return its e-tag, or None if the condition does not hold.
 
         It does not hold either if a successful write was retried because its response was lost.
@@ -451,18 +455,15 @@ def for_each(work: Callable[[Item], Any], items: Iterable[Item]) -> None:
         raise failed[0]
 
 
-def place(path: str | os.PathLike[str]) -> Any:
-    """The `ObjectPath` of a URL, which must name more than a bucket.
-
-    The result is typed as Any because the code of stores accepts both kinds of paths.
-    """
+def place(path: str | os.PathLike[str]) -> AnyPath:
+    """The `ObjectPath` of a URL, which must name more than a bucket."""
     url = path if isinstance(path, ObjectPath) else ObjectPath(path)
     if not url.key:
         raise InputError(f"{url}: names a whole bucket; add a name, such as {url}/dem.zarr")
     return url
 
 
-def named(path: str | os.PathLike[str]) -> Any:
+def named(path: str | os.PathLike[str]) -> AnyPath:
     """The `ObjectPath` of a URL, or the `Path` of a folder.
 
     Raises
@@ -482,22 +483,22 @@ def named(path: str | os.PathLike[str]) -> Any:
     return Path(path)
 
 
-def has_store(path: Any) -> bool:
+def has_store(path: AnyPath) -> bool:
     """Whether something exists at the path of a store."""
     return is_there(path / "zarr.json" if isinstance(path, ObjectPath) else path)
 
 
-def is_there(path: Any) -> bool:
+def is_there(path: AnyPath) -> bool:
     """Whether there is a file, folder or object that this user may access."""
     return path.exists() if isinstance(path, ObjectPath) else os.path.exists(path)
 
 
-def folder_names(path: Any) -> list[str]:
+def folder_names(path: AnyPath) -> list[str]:
     """Names directly below a folder; in object storage, only names of folders."""
     return path.folders() if isinstance(path, ObjectPath) else os.listdir(path)
 
 
-def read_small(path: Any, most: int = -1) -> bytes:
+def read_small(path: AnyPath, most: int = -1) -> bytes:
     """Read a file or object, or at most the first `most` bytes of a file.
 
     Raises
@@ -514,7 +515,7 @@ def read_small(path: Any, most: int = -1) -> bytes:
     return content[0]
 
 
-def _whole(data: Any, size: int) -> Any:
+def _whole(data: bytes | np.ndarray | range, size: int) -> Any:
     if len(data) != size:
         raise Truncated(f"{len(data)} of {size} bytes arrived")
     return data

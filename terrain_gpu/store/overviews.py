@@ -11,7 +11,6 @@ import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from ..errors import StoreError
 from ..facts import JsonObject
@@ -21,12 +20,12 @@ from .coordinates import write_group
 from .files import output_errors, sync_folder, write_whole
 from .levels import FOLDER_OF_LEVELS, levels_of, place_of
 from .metadata import MULTISCALES, TileStore, plain_group, without_consolidated
-from .objects import ObjectPath
+from .objects import AnyPath, ObjectPath
 from .removal import remove_from_levels
 from .swap import beside, exclusive, is_locked, is_marked, is_ours
 
 
-def begin_level(root: Any, factor: int, grid: GridSpec) -> None:
+def begin_level(root: AnyPath, factor: int, grid: GridSpec) -> None:
     """Make the store of a level, without layers, unless there is one."""
     level = place_of(root, factor)
     folder = level.parent

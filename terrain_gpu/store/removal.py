@@ -7,13 +7,12 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from ..errors import StoreError
 from .files import output_errors, sync_folder
 from .levels import levels_of, made_from, place_of
 from .metadata import TileStore, drop_consolidated
-from .objects import ObjectPath
+from .objects import AnyPath, ObjectPath
 from .swap import exclusive, is_locked, is_marked
 
 
@@ -62,7 +61,7 @@ def remove(store: TileStore, names: Sequence[str]) -> None:
                 folder.rmdir()
 
 
-def drop_overviews(root: Any, name: str) -> None:
+def drop_overviews(root: AnyPath, name: str) -> None:
     """Remove the overviews of a layer that was replaced or removed."""
     if is_marked(place_of(root, 2)):
         with contextlib.suppress(StoreError):  # a run is writing them, and records the old cells

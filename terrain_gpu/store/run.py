@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from .. import arguments, cells
 from ..errors import InputError, StoreError
@@ -33,7 +34,7 @@ from .metadata import (
     drop_consolidated,
     write_array,
 )
-from .objects import ObjectPath
+from .objects import AnyPath, ObjectPath
 from .removal import drop_overviews, folder_of_runs
 from .swap import (
     absolute,
@@ -250,7 +251,7 @@ def create_layer(
     path: str | os.PathLike[str],
     name: str,
     grid: GridSpec,
-    dtype: Any,
+    dtype: DTypeLike,
     *,
     nodata: Number | None = None,
     block_size: int = DEFAULT_BLOCK,
@@ -359,7 +360,7 @@ def _in_folder(root: Path, layer: Layer, origin: str, *, resume: bool, overwrite
 
 
 def _in_bucket(
-    root: Any, layer: Layer, origin: str, *, resume: bool, overwrite: bool
+    root: AnyPath, layer: Layer, origin: str, *, resume: bool, overwrite: bool
 ) -> BucketTarget:
     """The target of a layer in a bucket; completes a run that was killed during its commit."""
     from .bucket import BucketTarget
@@ -432,7 +433,7 @@ def _unfinished(path: str | os.PathLike[str], name: str) -> JsonObject:
     return Target(root, name, replace_store=not root.exists()).header() or {}
 
 
-def _same_grid(root: Any, grid: GridSpec, origin: str) -> GridSpec:
+def _same_grid(root: AnyPath, grid: GridSpec, origin: str) -> GridSpec:
     """The exact grid of a store in a bucket, which must be the same as `grid`."""
     existing = TileStore.open(root).grid
     if _is_same(existing, grid):

@@ -7,7 +7,7 @@ import mmap
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from ..errors import StoreError
 from .checksums import block_digest, unseal
 from .coding import most_bytes
 from .object_bytes import ObjectBytes, recent
-from .objects import ObjectPath
+from .objects import AnyPath, ObjectPath
 from .tiles import ABSENT
 
 MISSING = np.uint64(2**64 - 1)
@@ -104,7 +104,7 @@ class FileBytes:
 
 @contextlib.contextmanager
 def opened(
-    path: Any, end: int, *, whole: bool, full: bool = False, layer: object = None
+    path: AnyPath, end: int, *, whole: bool, full: bool = False, layer: object = None
 ) -> Iterator[ShardBytes]:
     """Open the bytes of a shard, in a file or an object.
 
@@ -170,8 +170,8 @@ class Shard:
     def __init__(
         self,
         source: ShardBytes,
-        path: Any,
-        layer: Any,
+        path: AnyPath,
+        layer: AnyPath,
         order: np.ndarray,
         tile_bytes: int,
         digest: int | None,

@@ -10,15 +10,14 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from ..errors import InputError, StoreError
 from .files import sync_folder
 from .layer import KEY
-from .objects import ObjectPath, named, read_small
+from .objects import AnyPath, ObjectPath, named, read_small
 
 
-def absolute(path: str | os.PathLike[str]) -> Any:
+def absolute(path: str | os.PathLike[str]) -> AnyPath:
     """The path without ``..`` and links, so that other names can be derived from its last part."""
     url = named(path)
     if isinstance(url, ObjectPath):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...facts import Findings
 from ...plurals import counted
 from ...tool import InputLayer, PlacesLike, Tool, option, tool, writes
 from ..common.outlet_options import added_outlets, outlets
 from ..common.tree import TREE
+
+if TYPE_CHECKING:
+    from .operation import Accumulation
 
 LAYER = "accumulation"
 
@@ -94,7 +97,7 @@ class TreeAccumulation(Tool):
         return InputLayer("elevation"), TREE
 
     @staticmethod
-    def summary(result: Any) -> str:
+    def summary(result: Accumulation) -> str:
         missing = result.report.valid_cells - result.reached
         return TreeAccumulation.proven({"reached": result.reached, "outlets": result.outlets}) + (
             f", {counted(missing, 'reaches none', 'reach none')}" if missing else ""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...facts import Findings
 from ...plurals import counted
 from ...tool import InputLayer, PathLike, Tool, file, made_by, reads, tool, writes
+
+if TYPE_CHECKING:
+    from ...engine.run import Result
 
 LAYER = "basins"
 
@@ -65,7 +68,7 @@ class Basins(Tool):
         return (InputLayer(self.directions, "uint8", made_by=made_by("flow-direction")),)
 
     @staticmethod
-    def summary(result: Any) -> str:
+    def summary(result: Result) -> str:
         basins, cells = result.found["basins"], result.report.valid_cells
         return f"{counted(basins, 'basin')} of {counted(cells, 'cell')} in all"
 

@@ -6,12 +6,15 @@ and `lines` draws the channels.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...arguments import cells_away, height
 from ...facts import Findings, Settings
 from ...plurals import counted
 from ...tool import InputLayer, PathLike, Tool, file, option, reads, tool, writes
+
+if TYPE_CHECKING:
+    from ...engine.run import Result
 
 LAYER = "breached"
 
@@ -105,7 +108,7 @@ class Breach(Tool):
         return cls(max_distance=options["max_distance"] or 50, lines=lines)
 
     @staticmethod
-    def summary(result: Any) -> str:
+    def summary(result: Result) -> str:
         totals = result.found
         remaining = totals["pits"] - totals["breached"]
         return (

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...arguments import height
 from ...facts import Findings, Settings
 from ...plurals import counted
 from ...tool import InputLayer, PlacesLike, Tool, option, places, reads, tool, writes
+
+if TYPE_CHECKING:
+    from ...engine.run import Result
 
 LAYER = "burned"
 
@@ -80,7 +83,7 @@ class Burn(Tool):
         return cls((), 1.0)
 
     @staticmethod
-    def summary(result: Any) -> str:
+    def summary(result: Result) -> str:
         return f"{counted(result.found['burned'], 'cell')} lowered"
 
     @staticmethod

@@ -6,7 +6,6 @@ import hashlib
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -99,8 +98,8 @@ class Burned(Operation):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        context: Any,
-        work: Any,
+        context: object,
+        work: object,
     ) -> SolvedBlock:
         window, cols = self.blocks.window(*at), self.grid.cols
         row, col = np.divmod(self.cells[cells_in(window, self.cells, cols)], cols)

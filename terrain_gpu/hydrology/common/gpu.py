@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ...cuda.arrays import DeviceArray
 from ...cuda.device import REGION, RESERVED, Staging, free_staging, memory_bound, module
@@ -123,7 +124,7 @@ class ResidentRaster:
         run: Run,
         kernels: str,
         values: Settings,
-        nodata: Any = None,
+        nodata: float | int | None = None,
         per_length: np.ndarray | None = None,
     ) -> None:
         import cupy
@@ -171,7 +172,7 @@ class ResidentRaster:
         side = self.blocks.block
         return i * side + row * TILE + inside // TILE, j * side + col * TILE + inside % TILE
 
-    def empty(self, dtype: Any) -> DeviceArray:
+    def empty(self, dtype: DTypeLike) -> DeviceArray:
         """Allocate a flat array of all cells, in shard order."""
         return self.cupy.empty(self.size, dtype)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ...grid import Block, BlockGrid
 
@@ -35,7 +36,7 @@ class RimLines:
         The first and last rows, or columns, of all blocks; shape (2, blocks down or across, cells).
     """
 
-    def __init__(self, blocks: BlockGrid, dtype: Any, value: Any = 0) -> None:
+    def __init__(self, blocks: BlockGrid, dtype: DTypeLike, value: Any = 0) -> None:
         self.blocks, self.dtype = blocks, np.dtype(dtype)
         down, across = blocks.shape
         self.rows = np.full((2, down, blocks.cols), value, dtype)

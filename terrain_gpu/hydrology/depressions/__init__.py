@@ -6,12 +6,15 @@ between blocks, `table` adds up areas and volumes, and `operation` runs them.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...arguments import not_negative
 from ...facts import Findings
 from ...plurals import counted
 from ...tool import InputLayer, PathLike, Tool, file, made_by, option, reads, tool, writes
+
+if TYPE_CHECKING:
+    from ...engine.run import Result
 
 LAYER = "depressions"
 
@@ -117,7 +120,7 @@ class Depressions(Tool):
         return InputLayer("elevation"), tree, codes
 
     @staticmethod
-    def summary(result: Any) -> str:
+    def summary(result: Result) -> str:
         from ..forest.source import over_heights
 
         count, deepest = result.found["depressions"], result.found["deepest"]

@@ -6,13 +6,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...arguments import amount, not_negative
 from ...facts import Findings, Settings
 from ...plurals import counted
 from ...tool import InputLayer, PlacesLike, Tool, late_rule, made_by, option, reads, tool, writes
 from ..common.outlet_options import added_outlets, outlets
+
+if TYPE_CHECKING:
+    from ...engine.run import Result
 
 LAYER = "filled"
 
@@ -129,7 +132,7 @@ class Fill(Tool):
         return cls(epsilon=options["epsilon"], keep_deeper_than=0.0 if options["keep"] else None)
 
     @staticmethod
-    def summary(result: Any) -> str:
+    def summary(result: Result) -> str:
         from ..forest.source import over_heights
 
         totals, text = result.found, Tool.summary(result)

@@ -20,7 +20,6 @@ the whole proof.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -141,7 +140,7 @@ def verify_epsilon(
 
 def _check_rising(
     codes: Readable,
-    nodata: Any,
+    nodata: float | int | None,
     levels: Readable,
     connectivity: int,
     at: Block,
@@ -162,7 +161,11 @@ def _check_rising(
 
 
 def _rising(
-    codes: np.ndarray, heights: np.ndarray, levels: np.ndarray, nodata: Any, connectivity: int
+    codes: np.ndarray,
+    heights: np.ndarray,
+    levels: np.ndarray,
+    nodata: float | int | None,
+    connectivity: int,
 ) -> np.ndarray:
     """Return the levels that follow from those of the neighbours.
 

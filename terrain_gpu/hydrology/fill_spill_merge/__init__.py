@@ -6,12 +6,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...arguments import not_negative
 from ...facts import Findings, Settings
 from ...plurals import counted
 from ...tool import InputLayer, PathLike, Tool, file, made_by, option, reads, tool, writes
+
+if TYPE_CHECKING:
+    from ...engine.run import Result
 
 LAYER = "water"
 
@@ -113,7 +116,7 @@ class FillSpillMerge(Tool):
         return cls("rain" if asked["rain"] else 0.0)
 
     @staticmethod
-    def summary(result: Any) -> str:
+    def summary(result: Result) -> str:
         from ...grid.units import unit_of
         from ..forest.source import over_heights
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...arguments import FlowMethod, UpstreamStatistic, positive
 from ...facts import Findings
 from ...plurals import counted
 from ...tool import InputLayer, Tool, late_rule, made_by, option, reads, tool, writes
+
+if TYPE_CHECKING:
+    from ...engine.run import Result
 
 LAYER = "flow_accumulation"
 
@@ -141,7 +144,7 @@ class FlowAccumulation(Tool):
         return (codes, *weights) if self.method == "d8" else (heights, codes, *weights)
 
     @staticmethod
-    def summary(result: Any) -> str:
+    def summary(result: Result) -> str:
         without = result.found.get("without_weight")
         note = f", {without:,} that drain without a weight" if without else ""
         return Tool.summary(result) + note

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...arguments import DepressionsMethod, FlatsMethod, cells_away, height
 from ...facts import Findings, Settings
@@ -23,6 +23,9 @@ from ...tool import (
     writes,
 )
 from ..common.outlet_options import added_outlets, outlets
+
+if TYPE_CHECKING:
+    from ...engine.run import Result
 
 LAYER = "flow_direction"
 
@@ -166,7 +169,7 @@ class FlowDirection(Tool):
         return cls(flats=options["flats"])
 
     @staticmethod
-    def summary(result: Any) -> str:
+    def summary(result: Result) -> str:
         from ..forest.source import over_heights
 
         totals, reached = result.found, result.report.valid_cells

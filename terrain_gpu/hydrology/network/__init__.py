@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...arguments import at_least_one, not_negative
 from ...facts import Settings
 from ...plurals import counted
 from ...tool import InputLayer, PathLike, PlacesLike, Tool, drawing, option, places, tool
 from ..common.tree import TREE
+
+if TYPE_CHECKING:
+    pass
 
 
 @tool

@@ -7,7 +7,7 @@ lines, both on `base`; `operation` has the result, and combines the two.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...arguments import StreamOrder, amount, is_area
 from ...errors import ArgumentError
@@ -26,6 +26,9 @@ from ...tool import (
     tool,
     writes,
 )
+
+if TYPE_CHECKING:
+    from .operation import Streams
 
 LAYER = "streams"
 
@@ -175,7 +178,7 @@ class FindStreams(Tool):
         )
 
     @staticmethod
-    def summary(result: Any) -> str:
+    def summary(result: Streams) -> str:
         from ...grid.lengths import length_unit
 
         unit = length_unit(result.layer.grid)

@@ -118,7 +118,7 @@ class StreamLines(OnChannels):
         return as_floats(elevations, base_of(layer)) + 0.0  # SQLite has no -0.0
 
     def finish(
-        self, at: Block, cells: list[np.ndarray], out: list[np.ndarray], context: Any
+        self, at: Block, cells: list[np.ndarray], out: list[np.ndarray], context: object
     ) -> SolvedBlock:
         raise AssertionError("there is one phase")
 

@@ -6,7 +6,6 @@ import logging
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -107,8 +106,8 @@ class Indices(ToolOperation):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        context: Any,
-        work: Any,
+        context: object,
+        work: object,
     ) -> SolvedBlock:
         slopes, sums = cells
         window = self.blocks.window(*at)

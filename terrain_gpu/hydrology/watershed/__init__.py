@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...arguments import amount, is_area, not_negative
 from ...errors import ArgumentError
@@ -23,6 +23,9 @@ from ...tool import (
     tool,
     writes,
 )
+
+if TYPE_CHECKING:
+    from ...engine.run import Result
 
 LAYER = "watershed"
 
@@ -155,7 +158,7 @@ class Watershed(Tool):
         return cls(points, options["links"], table="table" if options["table"] else None)
 
     @staticmethod
-    def summary(result: Any) -> str:
+    def summary(result: Result) -> str:
         cells, count = result.report.valid_cells, result.found.get("pour_points")
         ends = "links" if count is None else counted(count, "pour point", "pour points")
         return f"{counted(cells, 'cell drains', 'cells drain')} to {ends}"

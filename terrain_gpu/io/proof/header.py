@@ -11,6 +11,7 @@ from ...errors import VerificationError
 from ...grid import GridSpec
 from ...grid.crs import same_crs
 from ...store import Layer
+from ...store.objects import AnyPath
 from ..crs import crs_name
 from ..gdal import GdalInput
 from .windows import same_value
@@ -18,12 +19,12 @@ from .windows import same_value
 _VERTICAL_UNIT = re.compile(r'VERTCRS\[.*?LENGTHUNIT\["([^"]*)"')
 
 
-def refused(path: Any, fault: str, check: str) -> VerificationError:
+def refused(path: AnyPath, fault: str, check: str) -> VerificationError:
     return VerificationError(f"{path}: {fault}; export it again", check)
 
 
 def check_header(
-    path: Any,
+    path: AnyPath,
     file: GdalInput,
     layer: Layer,
     grid: GridSpec,

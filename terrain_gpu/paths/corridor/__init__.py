@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...arguments import CostName, PathConnectivity, PathMetric, Wrap, real, wrong
 from ...errors import ArgumentError, InputError
@@ -15,6 +15,9 @@ from ..cost import options as path
 from ..cost.models import refuse_bottleneck
 from ..cost.options import LayerLike, VerticalFactor
 from ..cost.rules import Cost
+
+if TYPE_CHECKING:
+    from ...engine.run import Result
 
 RULES = "cost", "friction", "barriers", "parameters", "connectivity", "metric"
 """Options of paths that `plan` has, too."""
@@ -179,7 +182,7 @@ class LeastCostCorridor(Tool):
         return cls(sources=[], targets=[], **{k: asked[k] for k in given if k != "parameter"})
 
     @staticmethod
-    def summary(result: Any) -> str:
+    def summary(result: Result) -> str:
         pairs = result.report.result["pairs"]
         named = [
             f"{one['from']} to {one['to']} "

@@ -137,7 +137,7 @@ class Corridor(Operation):
         cells: list[np.ndarray],
         out: list[np.ndarray],
         given: Any,
-        work: Any,
+        work: object,
     ) -> SolvedBlock:
         least = np.full(len(self.pairs), np.inf)
         with np.errstate(over="ignore"):  # an infinite sum means no path

@@ -77,7 +77,7 @@ class AbsDiff(NamedTuple):
     """|dz|, the difference in elevation, up or down."""
 
 
-def _absdiff(cost: Any, a: Any, b: Any, fa: Any, fb: Any, length: Any) -> Any:
+def _absdiff(cost: object, a: Any, b: Any, fa: object, fb: object, length: object) -> Any:
     return max(a, b) - min(a, b)
 
 
@@ -85,7 +85,7 @@ class Friction(NamedTuple):
     """Mean friction of both cells x length (r.cost; scikit-image's MCP_Geometric)."""
 
 
-def _friction(cost: Any, a: Any, b: Any, fa: Any, fb: Any, length: Any) -> Any:
+def _friction(cost: object, a: object, b: object, fa: Any, fb: Any, length: Any) -> Any:
     return 0.5 * (fa + fb) * length
 
 
@@ -93,7 +93,7 @@ class Surface(NamedTuple):
     """Length of the step along the surface: sqrt(length² + dz²)."""
 
 
-def _surface(cost: Any, a: Any, b: Any, fa: Any, fb: Any, length: Any) -> Any:
+def _surface(cost: object, a: Any, b: Any, fa: object, fb: object, length: Any) -> Any:
     return math.sqrt(length * length + (b - a) * (b - a))
 
 
@@ -105,7 +105,7 @@ class Tobler(NamedTuple):
     """
 
 
-def _tobler(cost: Any, a: Any, b: Any, fa: Any, fb: Any, length: Any) -> Any:
+def _tobler(cost: object, a: Any, b: Any, fa: object, fb: object, length: Any) -> Any:
     return length * 0.6 * exponential(3.5 * abs(quotient(b - a, length) + 0.05))
 
 
@@ -139,7 +139,7 @@ class Minimax(NamedTuple):
     """
 
 
-def _minimax(cost: Any, a: Any, b: Any, fa: Any, fb: Any, length: Any) -> Any:
+def _minimax(cost: object, a: Any, b: Any, fa: object, fb: object, length: object) -> Any:
     return max(a, b) + 0.0  # of 0.0 and -0.0, max would return whichever comes first
 
 
@@ -153,7 +153,7 @@ class Hops(NamedTuple):
     """Number of steps on a flat, see `finalise`; not available to users."""
 
 
-def _hop(cost: Any, a: Any, b: Any, fa: Any, fb: Any, length: Any) -> int:
+def _hop(cost: object, a: object, b: object, fa: object, fb: object, length: object) -> int:
     return 1
 
 
@@ -514,7 +514,7 @@ def refuse_bottleneck(cost: str | None) -> None:
         )
 
 
-def _unknown(value: Any) -> ArgumentError:
+def _unknown(value: object) -> ArgumentError:
     return ArgumentError(
         "{cost} {value} is not known; use one of {known}, or a formula such as "
         "'length * exp(abs(slope))'",

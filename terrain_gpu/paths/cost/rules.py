@@ -22,7 +22,7 @@ CHECKS = {
 }
 
 
-def _checked(name: str, value: Any) -> Any:
+def _checked(name: str, value: object) -> Any:
     return CHECKS.get(name, arguments.check)(name, value)
 
 

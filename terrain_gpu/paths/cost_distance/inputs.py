@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from ..distance_index.files import Index, index_settings
 from ..relax.relaxation import GUARDS
 from .operation import LAYERS, CostDistance
 
+if TYPE_CHECKING:
+    pass
+
 log = logging.getLogger(__name__)
 
 GPU_METHODS = ("relax-array", "tournament")
@@ -38,7 +41,7 @@ GPU_METHODS = ("relax-array", "tournament")
 
 def array_layers(
     arrays: tuple[Any, ...],
-    nodata: Any,
+    nodata: float | int | None,
     cell_size: float | tuple[float, float],
     block_size: int | None,
 ) -> list[ArrayLayer | None]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,10 @@ from .lanes import LANES
 from .reached import Reached
 from .walk import INSIDE, ON_FLAT
 
+if TYPE_CHECKING:
+    from ..least_cost_network.matrix import PairedPlaces
+    from .operation import MatrixProblem
+
 PATH = np.dtype(
     [(name, np.int64) for name in ("plane", "row", "col", "state", "steps")]
     + [("length", np.float64, 2), ("climb", np.float64, 2)]
@@ -42,7 +46,9 @@ _MOST = 1 << 16
 """Steps of a path in one launch."""
 
 
-def form_of(problem: Any, gpu: Gpu, threads: int, host_limit: int | None) -> Problem:
+def form_of(
+    problem: MatrixProblem | PairedPlaces, gpu: Gpu, threads: int, host_limit: int | None
+) -> Problem:
     """The problem as `paths.relax.gpu` takes it; backlinks are what flats need."""
     how = problem.farthest, None, ("backlink",), threads, gpu, host_limit, Path()
     return Problem(problem.ground, problem.options, *how)
@@ -100,7 +106,11 @@ class PlaneStack:
     """
 
     def __init__(
-        self, problem: Any, form: Problem, planes: int, stopped: Callable[[], None]
+        self,
+        problem: MatrixProblem | PairedPlaces,
+        form: Problem,
+        planes: int,
+        stopped: Callable[[], None],
     ) -> None:
         self.problem, self.planes, self.stopped = problem, planes, stopped
         blocks = form.blocks

@@ -19,6 +19,8 @@ from ..cost.terrain import Terrain
 from ..proof import verify_paths
 
 if TYPE_CHECKING:
+    from ..least_cost_network.matrix import PairedPlaces
+    from .operation import MatrixProblem
     from .reached import Reached
 
 Distances = Callable[[int, Block], np.ndarray]
@@ -26,7 +28,7 @@ Distances = Callable[[int, Block], np.ndarray]
 
 
 def prove(
-    problem: Any,
+    problem: MatrixProblem | PairedPlaces,
     grounds: Sequence[Terrain],
     reached: Reached,
     distances: Distances,
@@ -83,7 +85,11 @@ def prove(
 
 
 def _check_targets(
-    problem: Any, reached: Reached, lane: int, at: Block, distances: np.ndarray
+    problem: MatrixProblem | PairedPlaces,
+    reached: Reached,
+    lane: int,
+    at: Block,
+    distances: np.ndarray,
 ) -> None:
     """Compare the costs recorded for targets in a block with its distances."""
     ends, side = reached.ends, problem.blocks.block

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .places import Grouped
+
+if TYPE_CHECKING:
+    from ..least_cost_network.matrix import PairedPlaces
+    from .operation import MatrixProblem
 
 
 def row_dtype(cost: np.dtype) -> np.dtype:
@@ -30,7 +34,9 @@ class Reached:
         Limits by lane: larger distances need not be propagated, and are not final.
     """
 
-    def __init__(self, problem: Any, wanted: np.ndarray, limits: np.ndarray) -> None:
+    def __init__(
+        self, problem: MatrixProblem | PairedPlaces, wanted: np.ndarray, limits: np.ndarray
+    ) -> None:
         """`wanted`: for every target and lane, whether the distance is requested."""
         self.ends: Grouped = problem.ends
         self.wanted, self.infinity, self._problem = wanted, problem.infinity, problem

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,10 @@ from .block import receive, receive_seam, relax_block, seed, take_rim
 from .lanes import LANES
 from .reached import Reached
 from .tile import new_work
+
+if TYPE_CHECKING:
+    from ..least_cost_network.matrix import PairedPlaces
+    from .operation import MatrixProblem
 
 
 class SourceBatch:
@@ -73,7 +77,7 @@ class BatchRelaxation(Relaxation):
     def __init__(
         self,
         batch: SourceBatch,
-        problem: Any,
+        problem: MatrixProblem | PairedPlaces,
         reached: Reached,
         capacity: int,
         spill: Path,

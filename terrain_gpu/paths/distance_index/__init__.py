@@ -15,13 +15,16 @@ pairs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...arguments import Connectivity, CostName, IndexMethod, IndexTile, levels_above
 from ...tool import InputLayer, Tool, option, tool
 from ..cost import options as path
 from ..cost.options import VerticalFactor
 from ..cost.rules import Cost
+
+if TYPE_CHECKING:
+    from ...report import Report
 
 
 @tool
@@ -106,7 +109,7 @@ class BuildIndex(Tool):
         return InputLayer(self.layer), *path.rasters(self)
 
     @staticmethod
-    def summary(result: Any) -> str:
+    def summary(result: Report) -> str:
         from ...engine.plan import format_size
 
         found = result.result

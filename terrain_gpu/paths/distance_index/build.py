@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...arguments import is_demanded
 from ...cuda.backend import Gpu, Placement, find_gpu, gpu_for
@@ -18,6 +18,9 @@ from ..cost.wrap import tell_open
 from . import BuildIndex
 from .operation import DistanceIndex
 
+if TYPE_CHECKING:
+    from distributed import Client
+
 
 def build(
     asked: BuildIndex,
@@ -28,7 +31,7 @@ def build(
     backend: str = "auto",
     device: int = 0,
     gpu_memory_limit: int | str | None = None,
-    client: Any = None,
+    client: Client | None = None,
     verify: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,

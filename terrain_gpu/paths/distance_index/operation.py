@@ -169,7 +169,7 @@ class DistanceIndex(CostGraph):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        given: Any,
+        given: object,
         work: Any,
     ) -> SolvedBlock:
         solver, packer, levels = work

@@ -77,7 +77,7 @@ class IndexQuery(Described):
     report: Report
 
 
-def _snap(name: str, value: Any) -> int:
+def _snap(name: str, value: object) -> int:
     return arguments.whole(name, value, 1, 1000)
 
 

@@ -71,7 +71,7 @@ class FromIndex(Relaxation):
         self._seed(field, np.zeros((1, 1), bool), rims, (0, 0), (1, 1))
         self._fill(field, rims, (0, 0), (1, 1))
 
-    def restore(self, others: Any) -> int:
+    def restore(self, others: object) -> int:
         """Return 0: nothing is restored, as distances are computed again from the index."""
         return 0
 
@@ -99,7 +99,7 @@ class FromIndex(Relaxation):
         side = self.blocks.block // self.index.tile
         return at[0] * side, at[1] * side
 
-    def _visit(self, at: Block, work: Any) -> None:
+    def _visit(self, at: Block, work: object) -> None:
         inside = at not in self._entered
         sides = self._new_sides()
         if inside:

@@ -119,8 +119,8 @@ class PlaceNetwork(RecordedSteps):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        given: Any,
-        work: Any,
+        given: object,
+        work: object,
     ) -> SolvedBlock:
         window = self.blocks.window(*at)
         read = RingAcrossSeam(self.layers[2].read_ring, self.terrain.blocks)

@@ -196,7 +196,7 @@ class RecordedPaths:
         self.result = result
         self.start_costs = layer.info.get("start_costs") is not False
 
-    def damaged(self, key: str, value: Any) -> StoreError:
+    def damaged(self, key: str, value: object) -> StoreError:
         return StoreError(
             f"{self.layer.path}/zarr.json: {key} is recorded as {value!r}; compute it again"
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from ..cost.steps import RESULTS, layer_named
 from ..cost_distance.recorded import RecordedSteps
 from .kernels import tied
 from .proof import plan_ties_proof, verify_ties
+
+if TYPE_CHECKING:
+    pass
 
 TIES = "ties"
 
@@ -109,8 +112,8 @@ class TiedSteps(RecordedSteps):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        given: Any,
-        work: Any,
+        given: object,
+        work: object,
     ) -> SolvedBlock:
         field = self.terrain.load(at)
         distances = self.padded(self.layers[0], at, field.absent.shape)

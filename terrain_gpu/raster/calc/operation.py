@@ -118,8 +118,8 @@ class Calculation(ToolOperation):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        context: Any,
-        work: Any,
+        context: object,
+        work: object,
     ) -> SolvedBlock:
         window = self.blocks.window(*at)
         rows, cols = out[0].shape

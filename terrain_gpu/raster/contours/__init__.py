@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from ...errors import ArgumentError
 from ...facts import Settings
 from ...plurals import counted
 from ...tool import InputLayer, PathLike, Tool, drawing, option, reads, tool
+
+if TYPE_CHECKING:
+    from .lines import Contours
 
 
 def _breaks(name: str, value: object) -> tuple[float, ...]:
@@ -142,7 +145,7 @@ class DrawContours(Tool):
         return cls(file, interval=1.0, polygons=asked["polygons"])
 
     @staticmethod
-    def summary(result: Any) -> str:
+    def summary(result: Contours) -> str:
         count, levels = result.features, result.levels
         if "levels" not in result.report.result:  # areas
             return counted(count, "area")

@@ -110,7 +110,7 @@ class ContourLines(Drawing):
         cells: list[np.ndarray],
         out: list[np.ndarray],
         given: int,
-        work: Any,
+        work: object,
     ) -> SolvedBlock:
         # The squares of a block begin at its cells, and need the row and the column after it.
         heights = cells[0][1:, 1:]

@@ -87,7 +87,7 @@ class Drawing(Operation):
         """Load or compile the kernels in the main thread, which Ctrl-C can stop."""
 
     @abstractmethod
-    def pieces(self, plan: StreamPlan, writer: Any) -> LinePieces:
+    def pieces(self, plan: StreamPlan, writer: object) -> LinePieces:
         """Return the state that collects the pieces of all blocks."""
 
     def execute(self, run: Run) -> Findings:

@@ -9,12 +9,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...arguments import Connectivity
 from ...facts import Findings, Settings
 from ...plurals import counted
 from ...tool import InputLayer, PathLike, Tool, file, option, tool, writes
+
+if TYPE_CHECKING:
+    from .operation import Components
 
 LAYER = "components"
 
@@ -87,7 +90,7 @@ class LabelComponents(Tool):
         return cls("elevation > 0", table="table")
 
     @staticmethod
-    def summary(result: Any) -> str:
+    def summary(result: Components) -> str:
         return _counts(result.count, result.cells)
 
     @staticmethod

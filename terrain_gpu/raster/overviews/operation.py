@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from ...store.objects import named
 from ...store.overviews import begin_level, list_levels
 from .proof import verify_overview
 from .reduce import METHODS, STRIP, reduce
+
+if TYPE_CHECKING:
+    pass
 
 log = logging.getLogger(__name__)
 
@@ -149,8 +152,8 @@ class Overview(Operation):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        context: Any,
-        work: Any,
+        context: object,
+        work: object,
     ) -> SolvedBlock:
         reduce(cells[0], self.layers[0].nodata, self.resampling, out[0])
         return SolvedBlock(tuple(out))

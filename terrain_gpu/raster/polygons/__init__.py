@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...arguments import text, whole, wrong
 from ...plurals import counted
 from ...tool import InputLayer, PathLike, Tool, drawing, option, reads, tool
+
+if TYPE_CHECKING:
+    from .operation import Polygons
 
 
 def _names(name: str, value: Any) -> dict[int, str]:
@@ -84,7 +87,7 @@ class DrawPolygons(Tool):
         return (InputLayer(self.layer or ""),)
 
     @staticmethod
-    def summary(result: Any) -> str:
+    def summary(result: Polygons) -> str:
         return (
             f"{counted(result.labels, 'label')}, {counted(result.polygons, 'polygon')} of "
             f"{counted(result.cells, 'cell')}"

@@ -154,7 +154,7 @@ class LabelPolygons(Drawing):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        given: Any,
+        given: object,
         work: np.ndarray,
     ) -> SolvedBlock:
         (values,) = cells

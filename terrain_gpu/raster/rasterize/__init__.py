@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...arguments import real_or_word
 from ...facts import Findings, Settings
 from ...plurals import counted
 from ...tool import InputLayer, PlacesLike, Tool, option, places, reads, tool, writes
+
+if TYPE_CHECKING:
+    from ...engine.run import Result
 
 LAYER = "rasterized"
 
@@ -93,7 +96,7 @@ class Rasterize(Tool):
         return cls((), onto="elevation")
 
     @staticmethod
-    def summary(result: Any) -> str:
+    def summary(result: Result) -> str:
         return f"{counted(result.found['covered'], 'cell')} covered"
 
     @staticmethod

@@ -6,7 +6,6 @@ import hashlib
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -123,8 +122,8 @@ class FeatureCells(Operation):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        context: Any,
-        work: Any,
+        context: object,
+        work: object,
     ) -> SolvedBlock:
         (r0, _, c0, _), (ids, values) = self.blocks.window(*at), self.covered(at)
         row, col = np.divmod(ids, self.grid.cols)

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -108,8 +107,8 @@ class Slopes(ToolOperation):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        context: Any,
-        work: Any,
+        context: object,
+        work: object,
     ) -> SolvedBlock:
         (heights,) = cells
         r0, r1, c0, c1 = self.blocks.window(*at)

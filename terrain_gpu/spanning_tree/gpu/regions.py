@@ -66,7 +66,7 @@ class GpuSolver:
         blocks: BlockGrid,
         side: int,
         weight: Weight,
-        nodata: Any,
+        nodata: float | int | None,
         diagonal: bool,
         gpu: Gpu,
         method: ModuleType = frozen,
