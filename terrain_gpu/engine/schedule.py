@@ -217,7 +217,9 @@ class _Streaming:
             queue.jobs.append(job)
             queue.added.notify()
 
-    def take(self, queue: _Queue, more_to_come: Callable[[], Any], *, ordered: bool = False) -> Any:
+    def take(
+        self, queue: _Queue, more_to_come: Callable[[], object], *, ordered: bool = False
+    ) -> Any:
         """Take the next job of `queue`; `_END` if the run failed or no more jobs can come."""
         jobs = queue.jobs
         with self.changed:

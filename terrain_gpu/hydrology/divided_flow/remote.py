@@ -26,6 +26,7 @@ from ..common.rims import BlockRim
 from .visits import Flow, is_unknown
 
 if TYPE_CHECKING:
+    from ...store.writer import BlockWriter
     from .base import DividedFlow, FlowRims
 
 SECONDS = 0.1
@@ -333,7 +334,7 @@ class KeptFlows:
 FLOWS = KeptFlows()
 
 
-def visit_flows(operation: DividedFlow, writers: list[Any], call: FlowCall) -> FlowsVisited:
+def visit_flows(operation: DividedFlow, writers: list[BlockWriter], call: FlowCall) -> FlowsVisited:
     """Visit blocks for about `SECONDS`, those that flow has reached most often first."""
     visits = {one.at: one for one in call.visits}
     news = {one.at: one.news for one in call.visits}

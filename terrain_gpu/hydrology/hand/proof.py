@@ -9,7 +9,7 @@ and a second pass computes each block from downstream to upstream.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from ...engine.proof import (
 from ...facts import Findings
 from ...grid import Block, BlockGrid
 from ...store import Layer, TileStore
-from ...store.readable import Readable
+from ...store.readable import Readable, Typed
 from ..common.codes import open_directions
 from ..common.height_above import KINDS, NEVER, AboveRule
 from ..common.proof_kernels import carry_up, steps_down
@@ -70,7 +70,7 @@ def verify_above(codes: Readable, rule: AboveRule, results: Findings, limits: Li
 
 
 def plan_above(
-    codes: Readable, rule: AboveRule, results: Iterable[Any], limits: Limits
+    codes: Readable, rule: AboveRule, results: Iterable[Typed], limits: Limits
 ) -> list[StreamPlan]:
     """Plan both passes; the layers to check need not exist yet."""
     blocks = _blocks(codes, rule)
@@ -116,7 +116,7 @@ def _blocks(codes: Readable, rule: AboveRule) -> BlockGrid:
     return largest
 
 
-def _reads(codes: Readable, rule: AboveRule, results: Iterable[Any]) -> list[list[Read]]:
+def _reads(codes: Readable, rule: AboveRule, results: Iterable[Typed]) -> list[list[Read]]:
     inputs = [Read(codes, 1), Read(rule.heights)]
     streams = [] if rule.streams is None else [Read(rule.streams, 1)]
     return [inputs + streams, [*inputs, *map(Read, results), *streams]]

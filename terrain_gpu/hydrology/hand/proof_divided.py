@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -77,7 +76,7 @@ def verify_averages(
 
 
 def plan_averages(
-    layers: Sequence[Typed], results: Iterable[Any], blocks: BlockGrid, limits: Limits
+    layers: Sequence[Typed], results: Iterable[Typed], blocks: BlockGrid, limits: Limits
 ) -> StreamPlan:
     """Plan the pass; the layers to check need not exist yet."""
     worker, held = blocks.largest(1) * 40, 128 * blocks.rows
@@ -105,7 +104,7 @@ def verify_stored_averages(
     return verify_averages(layers, rule, {kind: layer}, blocks, limits)
 
 
-def _reads(layers: Sequence[Typed], results: Iterable[Any]) -> list[Read]:
+def _reads(layers: Sequence[Typed], results: Iterable[Typed]) -> list[Read]:
     return [Read(layer, 1) for layer in (*layers, *results)]
 
 

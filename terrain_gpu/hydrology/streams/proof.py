@@ -32,6 +32,7 @@ from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, w
 from ...facts import Findings
 from ...grid import Block
 from ...store import Layer, TileStore
+from ...store.readable import Readable, Typed
 from ...store.scratch import scratch_folder
 from ..common.codes import end_ways
 from .proof_kernels import FAULTS, OF_SUMS, check_orders
@@ -43,7 +44,9 @@ _RUN_BYTES = 100
 """Bytes for a run of links in one row of a block, whose numbers are checked."""
 
 
-def plan_orders(codes: Any, sums: Any, streams: Any, order: str, limits: Limits) -> StreamPlan:
+def plan_orders(
+    codes: Readable, sums: Readable, streams: Typed, order: str, limits: Limits
+) -> StreamPlan:
     """Plan the pass; the layer `streams` need not exist yet.
 
     Raises
@@ -61,9 +64,9 @@ def plan_orders(codes: Any, sums: Any, streams: Any, order: str, limits: Limits)
 
 
 def verify_orders(
-    codes: Any,
-    sums: Any,
-    streams: Any,
+    codes: Readable,
+    sums: Readable,
+    streams: Readable,
     settings: tuple[float, str],
     expected: Findings,
     limits: Limits,
@@ -176,7 +179,7 @@ def _runs_of(begins: np.ndarray, stored: np.ndarray, corner: tuple[int, int, int
 class _LinkNumbers:
     """The numbers of links, joined for each row of blocks."""
 
-    def __init__(self, codes: Any, streams: Any) -> None:
+    def __init__(self, codes: Readable, streams: Readable) -> None:
         self._codes, self._streams = codes, streams
         self._runs: dict[int, list[np.ndarray]] = {}
         self._rows: dict[int, tuple[int, list[tuple[int, int, int]]]] = {}

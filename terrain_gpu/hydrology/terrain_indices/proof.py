@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, w
 from ...facts import Findings
 from ...grid import Block
 from ...store import Layer, TileStore
+from ...store.readable import Typed
 from .rule import DTYPE, KINDS, NODATA, PLOT, PLOT_SINE, RADIANS, IndexRule, check_inputs
 
 _STRIP = 1 << 16
@@ -81,7 +81,7 @@ def _check(rule: IndexRule, results: Findings, at: Block, data: list[np.ndarray]
 
 
 def plan_indices_proof(
-    rule: IndexRule, results: Iterable[Any], limits: Limits
+    rule: IndexRule, results: Iterable[Typed], limits: Limits
 ) -> tuple[StreamPlan, list[Read]]:
     """Plan the pass; `results` need not exist yet."""
     reads = [Read(rule.slopes), Read(rule.sums), *(Read(layer) for layer in results)]

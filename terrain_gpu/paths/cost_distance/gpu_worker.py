@@ -35,6 +35,7 @@ from ..relax.gpu.resident import ResidentBlocks
 from ..relax.gpu.rims import Region
 
 if TYPE_CHECKING:
+    from ...store.writer import BlockWriter
     from .operation import CostDistance
 
 REMEDY = "choose a smaller --gpu-memory-limit, or use --backend cpu"
@@ -242,7 +243,7 @@ class RegionKeeper(Regions):
     # -- what workers are asked for --------------------------------------------------------
 
     @contextmanager
-    def at_work(self, writers: list[Any]) -> Iterator[None]:
+    def at_work(self, writers: list[BlockWriter]) -> Iterator[None]:
         """Write with these writers; leave the GPU if it fails."""
         with self._lock:
             self._writers = writers
@@ -474,29 +475,39 @@ def _nothing(name: str, at: Block) -> np.ndarray:
 # -- functions of tasks -------------------------------------------------------------------------
 
 
-def relax_region(problem: CostDistance, writers: list[Any], visit: RegionVisit) -> RegionVisited:
+def relax_region(
+    problem: CostDistance, writers: list[BlockWriter], visit: RegionVisit
+) -> RegionVisited:
     """See `RegionKeeper.relax`; in a worker, as those below."""
     return _work("relax", problem, writers, visit)
 
 
-def save_region(problem: CostDistance, writers: list[Any], visit: RegionVisit) -> RegionVisited:
+def save_region(
+    problem: CostDistance, writers: list[BlockWriter], visit: RegionVisit
+) -> RegionVisited:
     return _work("save", problem, writers, visit)
 
 
-def finish_region(problem: CostDistance, writers: list[Any], visit: RegionVisit) -> RegionVisited:
+def finish_region(
+    problem: CostDistance, writers: list[BlockWriter], visit: RegionVisit
+) -> RegionVisited:
     return _work("finish", problem, writers, visit)
 
 
-def hop_region(problem: CostDistance, writers: list[Any], visit: RegionVisit) -> RegionVisited:
+def hop_region(
+    problem: CostDistance, writers: list[BlockWriter], visit: RegionVisit
+) -> RegionVisited:
     return _work("hop", problem, writers, visit)
 
 
-def close_region(problem: CostDistance, writers: list[Any], visit: RegionVisit) -> RegionVisited:
+def close_region(
+    problem: CostDistance, writers: list[BlockWriter], visit: RegionVisit
+) -> RegionVisited:
     return _work("close_flats", problem, writers, visit)
 
 
 def _work(
-    name: str, problem: CostDistance, writers: list[Any], visit: RegionVisit
+    name: str, problem: CostDistance, writers: list[BlockWriter], visit: RegionVisit
 ) -> RegionVisited:
     require_own_gpu()
     kept = problem.visitor

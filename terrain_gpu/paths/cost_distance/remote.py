@@ -72,7 +72,7 @@ class Dispatch(InFiles):
     after: Dispatch | None = None
 
     def __post_init__(self) -> None:
-        self._queues: defaultdict[str, list[tuple[Any, Block]]] = defaultdict(list)
+        self._queues: defaultdict[str, list[tuple[float, Block]]] = defaultdict(list)
         self._homes: dict[Block, str] = {}
         self._unsaved: defaultdict[str, dict[Block, float]] = defaultdict(dict)
         """By home: blocks, and since when; those of the longest time come first."""
@@ -140,7 +140,7 @@ class Dispatch(InFiles):
 
     # -- what workers are given ----------------------------------------------------------------
 
-    def start(self, at: Block, key: Any) -> None:
+    def start(self, at: Block, key: float) -> None:
         if key < self._pending.get(at, self.infinity) and key <= self.farthest:
             self._pending[at] = key
             heapq.heappush(self._queues[self._home(at)], (key, at))
@@ -224,11 +224,11 @@ class Dispatch(InFiles):
                 some.append(theirs.pop())
         return [self.visit(at) for at in some]
 
-    def _popped(self, home: str, count: int) -> list[tuple[Any, Block]]:
+    def _popped(self, home: str, count: int) -> list[tuple[float, Block]]:
         """Take idle blocks of a home, those with the least keys."""
         queue = self._queues[home]
-        found: list[tuple[Any, Block]] = []
-        busy: list[tuple[Any, Block]] = []
+        found: list[tuple[float, Block]] = []
+        busy: list[tuple[float, Block]] = []
         while queue and len(found) < count:
             key, at = heapq.heappop(queue)
             if self._pending.get(at) != key:
@@ -245,7 +245,7 @@ class Dispatch(InFiles):
             heapq.heappush(queue, entry)
         return found
 
-    def visit(self, at: Block, key: Any = None, *, save: bool = False) -> Visit:
+    def visit(self, at: Block, key: float | None = None, *, save: bool = False) -> Visit:
         """Return the input of a visit; of the last one without `key`.
 
         A block that is not pending gets no halo: what could lower its field would make it pending.

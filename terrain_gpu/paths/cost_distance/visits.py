@@ -43,6 +43,7 @@ from ..relax.finalise import Flats
 from ..relax.relaxation import Relaxation, rim_of_hops
 
 if TYPE_CHECKING:
+    from ...store.writer import BlockWriter
     from .operation import CostDistance
 
 SECONDS = 0.07
@@ -79,7 +80,7 @@ class Visit(NamedTuple):
     """
 
     at: Block
-    key: Any
+    key: float
     stamp: str
     folder: Path
     name: str | None
@@ -132,7 +133,7 @@ class Visited(NamedTuple):
     written: dict[Block, Any]
 
 
-def least_key(dtype: np.dtype) -> Any:
+def least_key(dtype: np.dtype) -> float:
     """Return the key of a block that comes first."""
     return dtype.type(0 if dtype.kind == "u" else -np.inf)
 
@@ -246,7 +247,7 @@ class Visitor(InFiles):
         del counts["seen"]  # a block may begin twice
         return Visited(given, stamp, self._left, pending, saved, counts, written)
 
-    def start(self, at: Block, key: Any) -> None:
+    def start(self, at: Block, key: float) -> None:
         if at in self._given:
             super().start(at, key)
         elif key < self._away.get(at, self.infinity) and key <= self.farthest:
@@ -295,19 +296,19 @@ class Visitor(InFiles):
 # -- functions of tasks -------------------------------------------------------------------------
 
 
-def visit_blocks(problem: CostDistance, writers: list[Any], visits: list[Visit]) -> Visited:
+def visit_blocks(problem: CostDistance, writers: list[BlockWriter], visits: list[Visit]) -> Visited:
     """Relax some blocks until nothing in them is pending, in a worker."""
     return _visitor(problem, writers, visits).visit(visits)
 
 
-def write_blocks(problem: CostDistance, writers: list[Any], visits: list[Visit]) -> Visited:
+def write_blocks(problem: CostDistance, writers: list[BlockWriter], visits: list[Visit]) -> Visited:
     """Write some blocks when nothing is pending anywhere, in a worker."""
     write = _write_distances if visits[0].after is None else _write_hops
     return _visitor(problem, writers, visits).finish(visits, partial(write, problem, writers))
 
 
 def _write_distances(
-    problem: CostDistance, writers: list[Any], paths: Visitor, visit: Visit
+    problem: CostDistance, writers: list[BlockWriter], paths: Visitor, visit: Visit
 ) -> tuple[int, int, np.ndarray | None, int]:
     """Write distances, and backlinks unless there are flats.
 
@@ -331,7 +332,9 @@ def _write_distances(
     return reached, valid, rim_of_hops(flat, np.dtype(np.uint32), paths.halo, seam), count
 
 
-def _write_hops(problem: CostDistance, writers: list[Any], flats: Visitor, visit: Visit) -> None:
+def _write_hops(
+    problem: CostDistance, writers: list[BlockWriter], flats: Visitor, visit: Visit
+) -> None:
     """Write the backlinks of a block with flats."""
     assert visit.after is not None
     codes, flat = _steps(problem, writers, visit.after)
@@ -349,13 +352,13 @@ class Followed(NamedTuple):
 
 
 def follow_block(
-    problem: CostDistance, writers: list[Any], given: Followed
+    problem: CostDistance, writers: list[BlockWriter], given: Followed
 ) -> tuple[Block, tuple[np.ndarray, ...]]:
     """Return where the backlinks from a block's rim lead, in a worker."""
     return given.at, sides_of(_labels(problem, writers, given)[1], halo_of(problem.options))
 
 
-def allocate_block(problem: CostDistance, writers: list[Any], given: Followed) -> None:
+def allocate_block(problem: CostDistance, writers: list[BlockWriter], given: Followed) -> None:
     """Write the sources of a block's cells, in a worker."""
     assert given.around is not None
     found = *_labels(problem, writers, given), given.around
@@ -364,7 +367,7 @@ def allocate_block(problem: CostDistance, writers: list[Any], given: Followed) -
 
 
 def _labels(
-    problem: CostDistance, writers: list[Any], given: Followed
+    problem: CostDistance, writers: list[BlockWriter], given: Followed
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the backlinks of a block, and where they lead."""
     problem.close()  # the fields of visits
@@ -374,7 +377,7 @@ def _labels(
     return codes, labels_of(*how, codes, *roots)
 
 
-def _visitor(problem: CostDistance, writers: list[Any], visits: list[Visit]) -> Visitor:
+def _visitor(problem: CostDistance, writers: list[BlockWriter], visits: list[Visit]) -> Visitor:
     """Return the visitor that this process keeps for the blocks of a run."""
     one, kept = visits[0], problem.visitor
     after = {visit.at: visit.after for visit in visits}
@@ -413,7 +416,7 @@ def _joined(places: list[Places]) -> Places:
 
 
 def _steps(
-    problem: CostDistance, writers: list[Any], visit: Visit
+    problem: CostDistance, writers: list[BlockWriter], visit: Visit
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return predecessors, and the steps on flats, from the distances that are written."""
     assert visit.halo is not None

@@ -143,7 +143,7 @@ class Relaxation:
 
     # -- the order of blocks ---------------------------------------------------------------
 
-    def start(self, at: Block, key: Any) -> None:
+    def start(self, at: Block, key: float) -> None:
         """Make a block pending."""
         if key < self._pending.get(at, self.infinity) and key <= self.farthest:
             self._pending[at] = key

@@ -306,7 +306,7 @@ class Piece:
             if k != 2**64 - 1:
                 raise self.ground.blocked(int(self.mine[k]))
 
-    def relax(self, between: Callable[[], Any] = lambda: None, every: float = LAUNCH) -> Any:
+    def relax(self, between: Callable[[], object] = lambda: None, every: float = LAUNCH) -> Any:
         """Relax to convergence, see `Relaxing.run`; returns the final state of the kernel."""
         guard = GUARDS[self.dtype.itemsize] if self.dtype.kind == "u" else np.inf
         cells = self.heights, self.frictions, self.lengths, self.distances

@@ -182,7 +182,7 @@ class Relaxing:
         lengths: DeviceArray,
         distances: DeviceArray,
         guard: Any,
-        between: Callable[[], Any] = lambda: None,
+        between: Callable[[], object] = lambda: None,
         seam: Callable[[], None] | None = None,
         every: float = LAUNCH,
     ) -> Any:

@@ -91,7 +91,7 @@ class Rims:
         i, j = at[0] + int(ROW_STEP[k]), at[1] + int(COL_STEP[k])
         return i, j if self._across is None else j % self._across
 
-    def start(self, at: Region, key: Any) -> None:
+    def start(self, at: Region, key: float) -> None:
         """Make a region pending."""
         with self.changed:
             self.pending[at] = min(key, self.pending.get(at, key))
