@@ -79,7 +79,7 @@ FEATURES = {
 
 TEXTS = {
     "N|AREA", "AREA|N", "N|AREA|FIELD", "CONDITION", "EXPRESSION", "SIZE", "VALUE|nodata",
-    "A,B,...", "N[,N...]|all", "NAME=VALUE", "COST|PERCENT%",
+    "A,B,...", "N[,N...]|all", "NAME=VALUE", "COST|PERCENT%", "delaunay|all|TABLE.csv",
 }  # fmt: skip
 EXPRESSION = "Of the cells, which are called elevation, such as where(elevation > 500, 1, 0)."
 REPLACED = {

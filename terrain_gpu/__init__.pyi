@@ -812,6 +812,7 @@ def corridor(
     *,
     sources: PlacesLike | None = None,
     targets: PlacesLike | None = None,
+    pairs: Sequence[tuple[int | str, int | str]] | PathLike | None = None,
     cost: Cost | CostName | str | None = None,
     friction: LayerLike | None = None,
     barriers: LayerLike | None = None,
@@ -826,6 +827,7 @@ def corridor(
     layer: str = "elevation",
     into: str = "corridor",
     within: float | str | None = None,
+    table: PathLike | None = None,
     memory_limit: int | str | None = None,
     threads: int | None = None,
     backend: Backend = "auto",
@@ -841,9 +843,11 @@ def corridor(
     """Compute a least-cost corridor between places, or from layers of distances.
 
     Each cell gets the additional cost of the best path through it, compared with the best path from
-    the sources to the targets: the sum of its distances from both, less the least such sum. Of two
-    or more layers of distances, in place of sources and targets, each pair makes one corridor, and
-    a cell gets the least value of all pairs.
+    the sources to the targets: the sum of its distances from both, less the least such sum.
+
+    With `pairs`, there are corridors among many sources, such as core areas of habitat. Each pair
+    has a least cost of its own, and a cell gets the least value of all pairs. Of two or more layers
+    of distances, in place of sources and targets, each pair makes one corridor in the same way.
 
     Parameters
     ----------
@@ -858,6 +862,10 @@ def corridor(
         costs.
     targets
         The other end.
+    pairs
+        Corridors among the sources, in place of targets. "delaunay": of sources whose areas of
+        least cost touch. "all": of each with all others. Or pairs of ids or names, or a .csv file
+        with the fields from and to. Costs must be the same in both directions.
     cost
         "absdiff", "friction", "surface", "tobler", "langmuir" or "minimax"; see
         `paths.cost.models`. Or one of `paths.cost.formula.presets`, such as "herzog". Or a formula,
@@ -902,10 +910,14 @@ def corridor(
     layer
         Layer of the store.
     into
-        Layer to write. Distances from sources and targets go to NAME_from and NAME_to.
+        Layer to write. Distances from sources and targets go to NAME_from and NAME_to; with
+        `pairs`, those from each source to NAME_ID, as far as `within` needs them, and those from
+        the nearest one to NAME_nearest.
     within
         Only cells whose best path costs at most this much, or this percentage such as 5%, more than
         the best path of the pair.
+    table
+        Also write a table of the pairs that have a path: from, to, cost.
     memory_limit
         Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
         RAM when None.
@@ -937,14 +949,15 @@ def corridor(
     -------
     Result
         Its layer is named `into`: float64, in units of the distances. NaN is nodata: cells that are
-        reached in fewer than two of the layers, or exceed `within`. `found["pairs"]` has the
-        optimum of each pair, None if there is no path between its sources.
+        reached from neither pair, or exceed `within`. `report.result["pairs"]` has the optimum of
+        each pair, None if there is no path between its sources.
 
     Raises
     ------
     InputError
         when there are fewer than two different layers, one does not hold distances or has a
-        negative value (names the cell), or two have the same sources.
+        negative value (names the cell), or two have the same sources; with `pairs`, when costs
+        differ by direction, or a pair names no source.
     PlanError
         when the memory limit is too small.
     StoreError
@@ -962,6 +975,10 @@ def corridor(
     Examples
     --------
     >>> corridor("dem.zarr", sources=[(9, 9)], targets=[(90, 70)], cost="tobler", within="5%")
+
+    Among many sources:
+
+    >>> corridor("dem.zarr", sources=parks, pairs="delaunay", friction="resistance", within="5%")
 
     From layers of distances, of which one holds the costs of going there:
 

@@ -66,13 +66,15 @@ class TerrainAccessor:
         found = terrain_gpu.shortest_paths(self._array, sources, **{**how, **own})
         return found.paths(targets, sources).to_geodataframe()
 
-    def corridor(self, sources: PlacesLike, targets: PlacesLike, **how: Any) -> xarray.DataArray:
+    def corridor(
+        self, sources: PlacesLike, targets: PlacesLike | None = None, **how: Any
+    ) -> xarray.DataArray:
         """The cost of the best path through each cell, less that of the best path of all.
 
         Parameters
         ----------
         sources, targets
-            As for `cost_distance`.
+            As for `cost_distance`. Without targets, give ``pairs``, such as ``"delaunay"``.
         how
             Other arguments of `terrain_gpu.corridor`, such as ``cost="tobler"``.
 

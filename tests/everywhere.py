@@ -54,6 +54,7 @@ compute-sssp {store} {a} --into ties --all-ties {out}/ties.tif
 compute-sssp {store} {b} --into by_friction --cost friction --friction friction --overwrite
 corridor {store} from_a by_friction --within 5% -o {out}/corridor.tif
 corridor {store} {b} {to} --friction friction --cost friction --into between -o {out}/between.tif
+corridor {store} {a} {b} --pairs all --cost surface --into among --within 5% --table {out}/among.csv
 cost-matrix {store} {a} {b} --path {out}/ways.geojson -o {out}/matrix.csv
 least-cost-network {store} {a} {b} --pairs delaunay -o {out}/net.geojson --table {out}/net.csv
 build-index {store}

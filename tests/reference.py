@@ -582,6 +582,36 @@ def cheapest_crossings(z, model, places, **graph):
     return found
 
 
+def touching(ids):
+    """The pairs of ids of cells that share an edge or a corner; 0 is none."""
+    found = set()
+    for row, col in listed(ids > 0):
+        for r in range(max(row - 1, 0), row + 2):
+            for c in range(max(col - 1, 0), col + 2):
+                if r < ids.shape[0] and c < ids.shape[1] and ids[r, c] > ids[row, col]:
+                    found.add((int(ids[row, col]), int(ids[r, c])))
+    return found
+
+
+def corridors(z, model, places, pairs, most, **graph):
+    """The least excess of each cell over the optima of pairs of places, and these optima.
+
+    `most`: the largest excess for an optimum.
+    """
+    far = {}
+    for name in {name for *_, name in places}:
+        own = [place for place in places if place[3] == name]
+        far[name] = dijkstra(z, model, own, **graph).astype(float)
+    found, optima = np.full(z.shape, math.inf), {}
+    for a, b in sorted(pairs):
+        costs = far[a] + far[b]
+        optima[a, b] = least = costs.min().item()
+        if math.isfinite(least):
+            excess = costs - least
+            found = np.fmin(found, np.where(excess <= most(least), excess, math.inf))
+    return np.where(np.isfinite(found), found, math.nan), optima
+
+
 def without_superfluous(far, join):
     """Distances between cells, by first and last one; infinity for those that others give.
 

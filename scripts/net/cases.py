@@ -228,6 +228,7 @@ least-cost-network s.zarr --sources huts.geojson --pairs all -o out/n.geojson --
 least-cost-network s.zarr --sources huts.geojson --nearest 1 -o out/n.geojson --cost friction --friction friction
 corridor s.zarr --sources huts.geojson --targets towns.geojson --cost tobler --within 5%
 corridor s.zarr --sources huts.geojson --targets towns.geojson --friction friction --connectivity 4
+corridor s.zarr --sources huts.geojson --pairs delaunay --cost surface --within 5% --table out/c.csv
 build-index s.zarr --cost friction --friction friction
 build-index s.zarr --barriers walls --connectivity 4 --tile 64
 overviews s.zarr
@@ -399,6 +400,7 @@ calc s.zarr landcover --reclass few.csv
 corridor s.zarr
 corridor s.zarr a b
 corridor s.zarr --sources huts.geojson --targets towns.geojson --cost minimax
+corridor s.zarr --sources huts.geojson --pairs all --cost tobler
 rasterize s.zarr --features none.geojson
 rasterize s.zarr --features rivers.geojson --field depth
 slope s.zarr --layer nothing

@@ -167,11 +167,11 @@ class PathTargets(Form):
     Parameters
     ----------
     fields
-        Whether the fields of ids and of start costs can be named.
+        Options that name fields of ids and of start costs.
     """
 
-    def __init__(self, point: str, cell: str, *, fields: bool = False) -> None:
-        self._texts, self._fields = (point, cell), field_options if fields else []
+    def __init__(self, point: str, cell: str, fields: Sequence[Any]) -> None:
+        self._texts, self._fields = (point, cell), fields
 
     def options(self, one: ToolOption, text: str) -> list[Decorator]:
         own = place_options("--target", *self._texts, text)
@@ -275,11 +275,12 @@ class LayersOrPlaces(Form):
     def refuse(self, settings: Settings) -> None:
         given, context = settings["distances"], click.get_current_context()
         if not given:
-            for what in ("source", "target"):
+            for what in ("source",) if settings["pairs"] else ("source", "target"):
                 if not any(settings[name] for name in (what, f"{what}_rowcol", f"{what}s")):
+                    among = ", or --pairs for corridors among the sources" * (what == "target")
                     raise click.UsageError(
-                        f"no {what}: give --{what} X,Y, --{what}-rowcol ROW,COL or --{what}s FILE; "
-                        "or two or more layers of distances"
+                        f"no {what}: give --{what} X,Y, --{what}-rowcol ROW,COL or --{what}s FILE"
+                        f"{among}; or two or more layers of distances"
                     )
             return
         if is_raster(path := context.params["store"]):
@@ -321,6 +322,7 @@ FORMS: dict[str, Form] = {
     "corridor targets": PathTargets(
         "The other end: a point in the raster's CRS. Repeatable.",
         "The other end: a cell. Repeatable.",
+        [id_field_option("--sources")],
     ),
     "matrix sources": PathSources(
         "A source at this point, in the raster's CRS, with this start cost (default 0). "
@@ -332,7 +334,7 @@ FORMS: dict[str, Form] = {
     "matrix targets": PathTargets(
         "A target: a point in the raster's CRS. Repeatable.",
         "A target: a cell. Repeatable.",
-        fields=True,
+        field_options,
     ),
     "path sources": PathSources(
         "Start at this point, in the raster's CRS, with this cost (default 0). Repeatable.",
@@ -342,7 +344,7 @@ FORMS: dict[str, Form] = {
     "path targets": PathTargets(
         "End of a path: a point in the raster's CRS. Repeatable.",
         "End of a path: a cell. Repeatable.",
-        fields=True,
+        field_options,
     ),
     "backlink codes": AlsoRaster("CODES.tif"),
     "allocation ids": AlsoRaster("IDS.tif"),

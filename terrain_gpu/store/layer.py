@@ -267,6 +267,10 @@ class Layer(Described):
         """Cells of block (i, j) as (row0, row1, col0, col1)."""
         return self.blocks.window(i, j)
 
+    def is_empty_block(self, i: int, j: int) -> bool:
+        """Whether all cells of block (i, j) are recorded to be fill."""
+        return self._expected(i, j) == 0
+
     # -- reading ---------------------------------------------------------------------------
 
     def read_block(

@@ -136,9 +136,9 @@ OPTIONS = {
     "no-corner-cutting connectivity wrap max-cost output table layer into store memory-limit "
     "threads backend device gpu-memory-limit workers scheduler verify resume scratch overwrite "
     "progress json quiet verbose help",
-    "terrain-gpu corridor": "source source-rowcol sources target target-rowcol targets outside "
-    "nodata snap cost friction barriers parameter reverse max-slope vertical-factor "
-    "no-corner-cutting connectivity metric wrap layer into within output cog compress store "
+    "terrain-gpu corridor": "source source-rowcol sources target target-rowcol targets id-field "
+    "outside nodata snap pairs cost friction barriers parameter reverse max-slope vertical-factor "
+    "no-corner-cutting connectivity metric wrap layer into within table output cog compress store "
     "memory-limit threads backend device gpu-memory-limit workers scheduler verify "
     "compress-layers resume scratch overwrite progress json quiet verbose help",
     "terrain-gpu query-index": "from to from-rowcol to-rowcol pairs snap output path "

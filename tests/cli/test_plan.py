@@ -216,6 +216,7 @@ corridor {a} {b} --barriers walls --connectivity 16 --no-corner-cutting --max-sl
 corridor {a} {b} --cost "length * k" --parameter k=3 --reverse --into q : \
   --cost "length * k" --parameter k=3 <
 corridor {a} {b} --vertical-factor v.csv --into q : --cost surface <
+corridor {a} {c} --pairs all --table t.csv --into q : <
 corridor from_a from_b --into q : --layers 2 --dtype float64
 """
 """Runs with all options of the operations, and what `plan` knows of them: it plans them exactly;

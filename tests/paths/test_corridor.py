@@ -222,7 +222,7 @@ def test_between_places(tmp_path, monkeypatch, capfd, given, reverse):
     code, out, err = call(capfd, f"{line} -o c.tif --verify --json r.json")
     assert code == 0, err
     (pair,) = expected.report.result["pairs"]
-    assert f"sources to targets {pair['optimum']:.10g}, " in out
+    assert f"sources to targets {pair['optimum']:.10g}; " in out
     told = json.loads((tmp_path / "r.json").read_text())["result"]["pairs"]
     assert told == [{"from": "sources", "to": "targets", "optimum": pair["optimum"]}]
     with rasterio.open("c.tif") as file:

@@ -65,10 +65,10 @@ SYMMETRIC = ["absdiff", "friction", "surface", "minimax"]
 
 
 @st.composite
-def questions(draw, shapes=strategies.shapes(200, 4000), **how):  # noqa: B008 - a strategy
+def questions(draw, shapes=strategies.shapes(200, 4000), models=SYMMETRIC, **how):  # noqa: B008
     """A `CostProblem` of symmetric costs, and its places (row, col, None, id)."""
     raster = strategies.rasters(shape=shapes)
-    problem = draw(strategies.cost_problems(raster, models=SYMMETRIC, **how))
+    problem = draw(strategies.cost_problems(raster, models=models, **how))
     problem = replace(problem, max_cost=None)
     within_reach(problem)
     good = problem.valid if problem.barriers is None else problem.valid & ~problem.barriers

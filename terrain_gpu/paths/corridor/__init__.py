@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...arguments import CostName, PathConnectivity, PathMetric, Wrap, real, wrong
 from ...errors import ArgumentError, InputError
 from ...facts import Settings
 from ...plurals import counted
-from ...tool import InputLayer, PlacesLike, Tool, option, places, tool, writes
+from ...tool import InputLayer, PathLike, PlacesLike, Tool, file, option, places, tool, writes
 from ..cost import options as path
 from ..cost.models import refuse_bottleneck
 from ..cost.options import LayerLike, VerticalFactor
@@ -43,14 +45,53 @@ def _distances(name: str, value: Any) -> tuple[str, ...]:
     return names
 
 
+def _pairs(name: str, value: Any) -> Any:
+    """A word, the path of a table, or a tuple of pairs of ids or names."""
+    if isinstance(value, str | os.PathLike):
+        path = os.fspath(value)
+        if path in ("delaunay", "all") or Path(path).suffix.lower() == ".csv":
+            return path
+    elif isinstance(value, list | tuple):
+        pairs = [tuple(one) if isinstance(one, list | tuple) else () for one in value]
+        if all(len(one) == 2 and all(isinstance(end, int | str) for end in one) for one in pairs):
+            return tuple(pairs)
+    raise wrong(name, value, '"delaunay", "all", a .csv file, or pairs of ids or names')
+
+
 def _refuse_ends(settings: Settings) -> None:
     """Refuse a corridor without two ends, or with more than two."""
-    ends = [name for name in ("sources", "targets") if settings[name] is not None]
+    ends = [name for name in ("sources", "targets", "pairs") if settings[name] is not None]
     if settings["distances"] and ends:
         raise ArgumentError(f"{{distances}} and {{{ends[0]}}} exclude each other: leave out one")
+    if settings["pairs"] is not None and ends != ["sources", "pairs"]:
+        raise ArgumentError("{pairs} are pairs of {sources}: give these, and leave out {targets}")
     if not settings["distances"] and len(ends) < 2:
-        raise ArgumentError("give {sources} and {targets}, or two or more layers of {distances}")
+        raise ArgumentError(
+            "give {sources} and {targets}, {sources} and {pairs}, or two or more layers of "
+            "{distances}"
+        )
     refuse_bottleneck(settings["cost"])
+
+
+def _refuse_table(settings: Settings) -> None:
+    """Refuse tables with positions, and to replace the table that is read."""
+    table, pairs = settings["table"], settings["pairs"]
+    if table is None:
+        return
+    if Path(table).suffix.lower() not in (".csv", ".parquet"):
+        raise ArgumentError(f"{{table}} {table}: name a .csv or .parquet file")
+    if isinstance(pairs, str) and Path(pairs).resolve() == Path(table).resolve():
+        raise ArgumentError(f"{{pairs}} and {{table}} both name {table}; name another file")
+
+
+def _area(result: Any) -> str:
+    """What the summary says of the cells that are within a limit."""
+    within, share = (result.report.settings[name] for name in ("within", "share"))
+    if within is None and share is None:
+        return ""
+    (layer,) = result.layers.values()
+    most = f"{within:.10g}" if share is None else f"{100 * share:.10g}%"
+    return f"; {counted(layer.info['valid_cells'], 'cell')} within {most}"
 
 
 @tool
@@ -58,22 +99,25 @@ class LeastCostCorridor(Tool):
     """Compute a least-cost corridor between places, or from layers of distances.
 
     Each cell gets the additional cost of the best path through it, compared with the best path from
-    the sources to the targets: the sum of its distances from both, less the least such sum. Of two
-    or more layers of distances, in place of sources and targets, each pair makes one corridor, and
-    a cell gets the least value of all pairs.
+    the sources to the targets: the sum of its distances from both, less the least such sum.
+
+    With {pairs}, there are corridors among many sources, such as core areas of habitat. Each pair
+    has a least cost of its own, and a cell gets the least value of all pairs. Of two or more layers
+    of distances, in place of sources and targets, each pair makes one corridor in the same way.
 
     Returns
     -------
     Result
         Its layer is named {into}: float64, in units of the distances. NaN is nodata: cells that are
-        reached in fewer than two of the layers, or exceed {within}. `found["pairs"]` has the
-        optimum of each pair, None if there is no path between its sources.
+        reached from neither pair, or exceed {within}. `report.result["pairs"]` has the optimum of
+        each pair, None if there is no path between its sources.
 
     Raises
     ------
     InputError
         when there are fewer than two different layers, one does not hold distances or has a
-        negative value (names the cell), or two have the same sources.
+        negative value (names the cell), or two have the same sources; with {pairs}, when costs
+        differ by direction, or a pair names no source.
 
     Notes
     -----
@@ -83,6 +127,10 @@ class LeastCostCorridor(Tool):
     Examples
     --------
     >>> corridor("dem.zarr", sources=[(9, 9)], targets=[(90, 70)], cost="tobler", within="5%")
+
+    Among many sources:
+
+    >>> corridor("dem.zarr", sources=parks, pairs="delaunay", friction="resistance", within="5%")
 
     From layers of distances, of which one holds the costs of going there:
 
@@ -115,6 +163,17 @@ class LeastCostCorridor(Tool):
         help="The other end: a file like that of {sources}.",
         python="The other end.",
     )
+    pairs: Sequence[tuple[int | str, int | str]] | PathLike | None = option(
+        default=None,
+        metavar="delaunay|all|TABLE.csv",
+        check=_pairs,
+        help="Corridors among the sources, in place of targets. delaunay: of sources whose areas "
+        "of least cost touch. all: of each with all others. TABLE.csv: of the pairs in its fields "
+        "from and to, such as a table of least-cost-network.",
+        python='Corridors among the sources, in place of targets. "delaunay": of sources whose '
+        'areas of least cost touch. "all": of each with all others. Or pairs of ids or names, or '
+        "a .csv file with the fields from and to. Costs must be the same in both directions.",
+    )
     cost: Cost | CostName | str | None = path.cost()
     friction: LayerLike | None = path.friction()
     barriers: LayerLike | None = path.barriers()
@@ -129,7 +188,9 @@ class LeastCostCorridor(Tool):
     layer: str = path.layer()
     into: str = writes(
         default="corridor",
-        help="Layer to write. Distances from sources and targets go to NAME_from and NAME_to.",
+        help="Layer to write. Distances from sources and targets go to NAME_from and NAME_to; with "
+        "{pairs}, those from each source to NAME_ID, as far as {within} needs them, and those from "
+        "the nearest one to NAME_nearest.",
     )
     within: float | str | None = option(
         default=None,
@@ -137,6 +198,12 @@ class LeastCostCorridor(Tool):
         check=_within,
         help="Only cells whose best path costs at most this much, or this percentage such as 5%, "
         "more than the best path of the pair.",
+    )
+    table: PathLike | None = file(
+        default=None,
+        kind="table",
+        metavar="TABLE.csv|.parquet",
+        help="Also write a table of the pairs that have a path: from, to, cost.",
     )
 
     command = function = "corridor"
@@ -147,11 +214,13 @@ class LeastCostCorridor(Tool):
     examples = """
     terrain-gpu corridor dem.tif --sources a.gpkg --targets b.gpkg \\
         --cost tobler --within 5% -o corridor.tif
+    terrain-gpu corridor dem.tif --sources parks.gpkg --pairs delaunay \\
+        --friction resistance.tif --within 5% -o corridors.tif
     terrain-gpu corridor dem.zarr from_a from_b --within 5% -o corridor.tif
     """
     operation = ".operation:corridor_of"
     gpu = "steps before"
-    rules = (_refuse_ends,)
+    rules = (_refuse_ends, _refuse_table)
     provides = ".ends:provide"
     modules = ("paths.cost_distance.operation",)
     mark = "corridor_of"
@@ -159,8 +228,14 @@ class LeastCostCorridor(Tool):
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The layers of distances: those named, or those that are computed from the ends."""
+        """The layers of distances: those named, or those that are computed from two ends."""
         return tuple(self.distances or (f"{self.into}_from", f"{self.into}_to"))
+
+    @property
+    def share(self) -> float | None:
+        """The largest excess over an optimum, as a fraction of it."""
+        most = self.within
+        return float(most.removesuffix("%")) / 100 if isinstance(most, str) else None
 
     def inputs(self) -> tuple[InputLayer, ...]:
         if self.distances:
@@ -184,6 +259,8 @@ class LeastCostCorridor(Tool):
     @staticmethod
     def summary(result: Result) -> str:
         pairs = result.report.result["pairs"]
+        if not pairs:
+            return "no areas of sources touch"
         named = [
             f"{one['from']} to {one['to']} "
             + ("without a way" if one["optimum"] is None else f"{one['optimum']:.10g}")
@@ -191,4 +268,4 @@ class LeastCostCorridor(Tool):
         ]
         more = len(pairs) - 3
         others = f" and {counted(more, 'more pair', 'more pairs')}" if more > 0 else ""
-        return f"least costs: {', '.join(named)}{others}"
+        return f"least costs: {', '.join(named)}{others}{_area(result)}"

@@ -1,4 +1,4 @@
-"""The distances from both ends of a corridor: `provide`."""
+"""The distances from the ends of corridors: `provide`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..cost_distance.inputs import (
     valid_places,
 )
 from ..cost_distance.pipeline import run
-from . import LeastCostCorridor
+from . import LeastCostCorridor, cores
 
 
 def provide(
@@ -28,7 +28,7 @@ def provide(
     show: Show,
     settings: Settings | None,
 ) -> dict[str, float]:
-    """Compute the distances from both ends, unless layers of them are named.
+    """Compute the distances from the ends, unless layers of them are named.
 
     They are named after the corridor: they are resumed, replaced and verified as it is.
 
@@ -39,6 +39,8 @@ def provide(
     """
     if asked.distances:
         return {}
+    if asked.pairs is not None:
+        return cores.provide(asked, store, how, show, settings)
     own = {name: (settings or {}).get(name, False) for name in ("resume", "overwrite", "verify")}
     refuse_existing(store, asked.layers, own)
     inputs = store_layers(store, (asked.layer, asked.friction, asked.barriers))
@@ -47,7 +49,7 @@ def provide(
         cells.append(valid_places(inputs, getattr(asked, what), what))
         refuse_start_costs(cells[-1], what)
     refuse_shared(*cells)
-    of_ends = {"distances", "sources", "targets", "into", "within", "reverse"}
+    of_ends = {"distances", "sources", "targets", "pairs", "into", "within", "table", "reverse"}
     steps = {one.name: getattr(asked, one.name) for one in fields(asked)
              if one.name not in of_ends}  # fmt: skip
     seconds = {}

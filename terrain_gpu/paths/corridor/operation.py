@@ -18,7 +18,14 @@ import numpy as np
 
 from ...cells import is_nodata
 from ...engine.machine import Machine
-from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
+from ...engine.operation import (
+    Operation,
+    OutputLayer,
+    Phase,
+    SolvedBlock,
+    State,
+    refuse_without_table,
+)
 from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits
 from ...engine.run import Result, Run
@@ -58,6 +65,12 @@ class Corridor(Operation):
         the optimum; one of them is set.
     between
         Whether the distances were computed for it, from sources and targets.
+    labels
+        What the sources of the distances are called, if they were computed for it from many.
+    chosen
+        Numbers of the layers of each pair; None for all pairs.
+    table
+        A file of the pairs.
     """
 
     store: str
@@ -66,6 +79,9 @@ class Corridor(Operation):
     within: float | None = None
     share: float | None = None
     between: bool = False
+    labels: tuple[Any, ...] | None = None
+    chosen: tuple[tuple[int, int], ...] | None = None
+    table: str | None = None
 
     command = "corridor"
     mark = "corridor_of"
@@ -73,7 +89,10 @@ class Corridor(Operation):
 
     def result(self, found: Result) -> Result:
         """Warn of pairs without a corridor; name the ends of one between places."""
-        for pair in found.report.result["pairs"]:
+        pairs = found.report.result["pairs"]
+        for pair, (one, other) in zip(pairs, self.pairs, strict=True):
+            if self.labels:
+                pair |= {"from": self.labels[one], "to": self.labels[other]}
             if pair["optimum"] is None:
                 log.warning(
                     "there is no path between the sources of %s and %s", pair["from"], pair["to"]
@@ -102,10 +121,16 @@ class Corridor(Operation):
     @property
     def pairs(self) -> list[tuple[int, int]]:
         """The pairs of layers, by number."""
-        return list(combinations(range(len(self.distances)), 2))
+        every = combinations(range(len(self.distances)), 2)
+        return list(every if self.chosen is None else self.chosen)
 
     def settings(self) -> Settings:
-        return {"corridor_of": list(self.distances), "within": self.within, "share": self.share}
+        own = {"corridor_of": list(self.distances), "within": self.within, "share": self.share}
+        # Omitted for all pairs, as in older stores.
+        return own if self.chosen is None else own | {"chosen": [*map(list, self.chosen)]}
+
+    def refuse_finished(self) -> None:
+        refuse_without_table(self)
 
     def plan(self, machine: Machine) -> StreamPlan:
         layers, blocks = self.layers, self.blocks
@@ -129,6 +154,17 @@ class Corridor(Operation):
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
         return _Optima(self)
+
+    def read(self, block: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
+        """As usual, but distances that do not reach a block are arrays without rows."""
+        r0, r1, c0, c1 = self.window(block)
+        views = [flat[: (r1 - r0) * (c1 - c0)].reshape(r1 - r0, c1 - c0) for flat in buffer]
+        for k, layer in enumerate(self.layers):
+            if layer.blocks == self.blocks and layer.is_empty_block(*block):
+                views[k] = views[k][:0]
+            else:
+                layer.read_ring((r0, r1, c0, c1), views[k], halo=0)
+        return views
 
     def solve(
         self,
@@ -154,18 +190,22 @@ class Corridor(Operation):
         least: np.ndarray,
     ) -> None:
         """Update the least sums, or compute the corridor."""
-        rows, cols = cells[0].shape
+        r0, r1, c0, c1 = self.blocks.window(*at)
+        rows, cols = r1 - r0, c1 - c0
         step = max(_STRIP // cols, 1)
         for row in range(0, rows, step):
             part = slice(row, row + step)
-            costs = [
-                np.where(is_nodata(data[part], layer.nodata), np.inf, data[part].astype(np.float64))
-                for data, layer in zip(cells, self.layers, strict=True)
-            ]
+            costs = {}
+            for number, (data, layer) in enumerate(zip(cells, self.layers, strict=True)):
+                none = is_nodata(own := data[part], layer.nodata)
+                if not none.all():
+                    costs[number] = np.where(none, np.inf, own.astype(np.float64))
             if phase == OPTIMUM:
                 self._refuse_negative(at, row, costs)
-            excess = np.full(costs[0].shape, np.inf)
+            excess = np.full((min(step, rows - row), cols), np.inf)
             for k, (one, other) in enumerate(self.pairs):
+                if one not in costs or other not in costs:
+                    continue
                 total = costs[one] + costs[other]
                 if phase == OPTIMUM:
                     least[k] = min(least[k], total.min())
@@ -176,10 +216,11 @@ class Corridor(Operation):
             if phase == CORRIDOR:
                 out[0][part] = np.where(np.isfinite(excess), excess, np.nan)
 
-    def _refuse_negative(self, at: Block, first: int, costs: list[np.ndarray]) -> None:
+    def _refuse_negative(self, at: Block, first: int, costs: dict[int, np.ndarray]) -> None:
         """Reject values in some rows of a block that are not distances."""
-        for own, layer in zip(costs, self.layers, strict=True):
+        for number, own in costs.items():
             if own.min() < 0:
+                layer = self.layers[number]
                 r0, _, c0, _ = self.blocks.window(*at)
                 row, col = np.argwhere(own < 0)[0].tolist()
                 raise InputError(
@@ -201,7 +242,10 @@ class Corridor(Operation):
     def verify(self, run: Run, found: Findings) -> Findings:
         optima = (pair["optimum"] for pair in found["pairs"])
         stated = Stated(
-            tuple(math.nan if one is None else one for one in optima), self.within, self.share
+            tuple(self.pairs),
+            tuple(math.nan if one is None else one for one in optima),
+            self.within,
+            self.share,
         )
         distances = dict(zip(self.distances, self.layers, strict=True))
         proven = verify_corridor(stated, distances, run.layer(self.into), run.proof_limits)
@@ -223,6 +267,8 @@ class _Optima(State):
             np.minimum(self._least, known, out=self._least)
 
     def found(self) -> Findings:
+        if self._operation.table is not None:
+            self._write_table(self._operation.table)
         names = self._operation.distances
         return {
             "pairs": [
@@ -235,16 +281,31 @@ class _Optima(State):
             ]
         }
 
+    def _write_table(self, table: str) -> None:
+        from ...io.tables import write_table  # brings GDAL
+
+        operation, there = self._operation, np.isfinite(self._least)
+        called = np.array(operation.labels or operation.distances)
+        one, other = np.array(operation.pairs, np.int64).reshape(-1, 2)[there].T
+        columns = {"from": called[one], "to": called[other], "cost": self._least[there]}
+        write_table(Path(table), iter([columns]), operation.grid)
+
 
 def corridor_of(store: TileStore | None, asked: LeastCostCorridor) -> Corridor:
     """The operation of a tool."""
-    if store is not None:
-        _refuse_others(store, asked.layers)
-        _tell_what_is_no_sum(store, asked.layers)
-    path, most = "" if store is None else str(store.path), asked.within
-    share = float(most.removesuffix("%")) / 100 if isinstance(most, str) else None
-    within = None if isinstance(most, str) else most
-    return Corridor(path, asked.layers, asked.into, within, share, between=not asked.distances)
+    names, more = asked.layers, Settings()
+    if store is not None and asked.pairs is not None:
+        from .cores import cores_of  # which needs GDAL
+
+        names, labels, chosen = cores_of(asked, store)
+        more = {"labels": labels, "chosen": chosen}
+    elif store is not None:
+        _refuse_others(store, names)
+        _tell_what_is_no_sum(store, names)
+    within = None if isinstance(asked.within, str) else asked.within
+    more |= {"between": not (asked.distances or more), "table": asked.table}
+    path = "" if store is None else str(store.path)
+    return Corridor(path, names, asked.into, within, asked.share, **more)
 
 
 def _is_recorded(layer: Layer) -> bool:

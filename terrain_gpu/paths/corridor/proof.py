@@ -33,13 +33,15 @@ class Stated(NamedTuple):
 
     Attributes
     ----------
+    pairs
+        Numbers of the layers of each pair.
     optima
-        The least cost between the sources of each pair of layers, in the order of
-        ``itertools.combinations``; NaN where there is no path.
+        The least cost between the sources of each pair; NaN where there is no path.
     within, share
         The largest excess of a path's cost over the optimum: a cost, or a fraction of the optimum.
     """
 
+    pairs: tuple[tuple[int, int], ...]
     optima: tuple[float, ...]
     within: float | None = None
     share: float | None = None
@@ -47,8 +49,12 @@ class Stated(NamedTuple):
     def over(self, costs: Sequence[np.ndarray]) -> tuple[np.ndarray, list[float]]:
         """The expected cells, and the least sum of each pair in them; NaN for none."""
         right, least = np.full(costs[0].shape, np.nan), []
-        for optimum, (one, other) in zip(self.optima, combinations(costs, 2), strict=True):
-            ways = np.add(one, other)
+        reached = [not np.isnan(one).all() for one in costs]
+        for optimum, (one, other) in zip(self.optima, self.pairs, strict=True):
+            if not (reached[one] and reached[other]):
+                least.append(math.nan)
+                continue
+            ways = np.add(costs[one], costs[other])
             ways[np.isposinf(ways)] = np.nan
             least.append(float(np.fmin.reduce(ways, axis=None)))
             ways = np.subtract(ways, optimum)
@@ -93,11 +99,11 @@ def verify_corridor(
         cells, least = cells + found[0], np.fmin(least, found[1])
 
     check_blocks(plan, blocks, reads, partial(_check, stated, corridor, reads), add, limits)
-    for pair, found, optimum in zip(
-        combinations(distances, 2), least.tolist(), stated.optima, strict=True
-    ):
+    names = list(distances)
+    for pair, found, optimum in zip(stated.pairs, least.tolist(), stated.optima, strict=True):
         if not (math.isnan(found) and math.isnan(optimum)):
-            wrong_totals(corridor, f"from {pair[0]} to {pair[1]}", found, optimum)
+            one, other = (names[k] for k in pair)
+            wrong_totals(corridor, f"from {one} to {other}", found, optimum)
     return {"cells": cells}
 
 
@@ -133,7 +139,7 @@ def plan_corridor_proof(
     """Plan how blocks stream; `corridor` need not exist yet."""
     reads = [Read(corridor), *map(Read, distances)]
     worker = (9 * len(distances) + 64) * (_STRIP + blocks.block)
-    held = 200 * math.comb(len(distances), 2)
+    held = 200 * math.comb(len(distances), 2)  # at most
     return plan_proof(
         blocks, reads, limits, worker=worker, held=held, measures=False, compiled=False
     ), reads
@@ -151,22 +157,38 @@ def verify_stored_corridor(store: TileStore, layer: Layer, limits: Limits) -> Fi
             raise recorded.damaged(key, value)
     if layer.dtype != np.float64:
         raise recorded.damaged("data_type", layer.dtype.name)
+    chosen = _chosen(recorded, len(names))
     pairs = recorded.result.get("pairs")
-    if not isinstance(pairs, list) or len(pairs) != math.comb(len(names), 2):
+    if not isinstance(pairs, list) or len(pairs) != len(chosen):
         raise recorded.damaged("pairs", pairs)
     optima = []
-    for pair, (one, other) in zip(pairs, combinations(names, 2), strict=True):
+    for pair, (one, other) in zip(pairs, chosen, strict=True):
         optimum: Any = pair.get("optimum", "") if isinstance(pair, dict) else ""
         good = optimum is None or _is_number(optimum)
-        if not good or (pair.get("from"), pair.get("to")) != (one, other):
+        if not good or (pair.get("from"), pair.get("to")) != (names[one], names[other]):
             raise recorded.damaged("pairs", pair)
         optima.append(math.nan if optimum is None else float(optimum))
-    stated = Stated(tuple(optima), *(recorded.settings.get(key) for key in ("within", "share")))
+    most = (recorded.settings.get(key) for key in ("within", "share"))
+    stated = Stated(chosen, tuple(optima), *most)
     distances = {name: recorded.input(name) for name in names}
     for source in distances.values():
         if source.blocks != layer.blocks:
             raise recorded.damaged("corridor_of", source.name)
     return verify_corridor(stated, distances, layer, limits)
+
+
+def _chosen(recorded: RunRecord, count: int) -> tuple[tuple[int, int], ...]:
+    """The recorded numbers of layers of each pair; those of all pairs if there is no record."""
+    every = tuple(combinations(range(count), 2))
+    given = recorded.settings.get("chosen", every)
+    if not isinstance(given, list | tuple) or not all(
+        isinstance(one, list | tuple) for one in given
+    ):
+        raise recorded.damaged("chosen", given)
+    found = tuple(map(tuple, given))
+    if not set(found) <= set(every) or len(set(found)) < len(found):
+        raise recorded.damaged("chosen", given)
+    return found
 
 
 def _is_number(value: Any) -> bool:

@@ -145,7 +145,8 @@ def refuse_shared(begin: Places, end: Places) -> None:
         row, col = divmod(int(shared[0]), 2**32)
         raise ArgumentError(
             "{sources} and {targets} share {count}, such as row {row}, column {col}; for a "
-            "corridor they must be different, so leave shared cells out of one of them",
+            "corridor they must be different, so leave shared cells out of one of them; for "
+            "corridors among all sources, give {pairs} in place of {targets}",
             count=count,
             row=row,
             col=col,

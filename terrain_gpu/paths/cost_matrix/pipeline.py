@@ -82,6 +82,26 @@ def run(
         raise ArgumentError("{resume} needs {output}: an unfinished run is stored next to it")
     table = None if asked.output is None else checked_table(asked.output, overwrite=overwrite)
     lines = None if asked.paths is None else checked_paths(asked.paths, overwrite=overwrite)
+    problem = problem_of(asked, data, verified=verify)
+    if problem.targets is None and len(problem.starts) < 2:
+        raise ArgumentError("there is one source and no target; give {targets}, or more {sources}")
+    if problem.store:
+        warn_about_lengths(problem)
+    writer = MatrixFiles(table, lines)
+    how |= {"resume": resume, "overwrite": overwrite}
+    report = run_matrix(problem, writer, settings_of(problem, writer, **how))
+    name_files(report, {"output": asked.output, "path": asked.paths})
+    rows, unreached = (report.result[name] for name in ("rows", "unreached"))
+    return CostMatrix(rows, unreached, report, writer.columns)
+
+
+def problem_of(
+    asked: ComputeCostMatrix,
+    data: RasterLike,
+    kind: type[MatrixProblem] = MatrixProblem,
+    **more: Any,
+) -> MatrixProblem:
+    """The problem of a tool, of a kind with `more` fields."""
     over_arrays = isinstance(data, np.ndarray)
     heights = data if over_arrays else asked.layer
     cost, parameters, friction, stated = stated_cost(
@@ -93,7 +113,7 @@ def run(
     ends = None if asked.targets is None else _some_places(inputs, asked.targets, "targets")
     joined = joining(inputs[0].grid, asked.wrap, where, asked.connectivity)
     names = [None if found is None else found.name for found in inputs[1:]]
-    problem = MatrixProblem(
+    problem = kind(
         where,
         inputs[0].name,
         friction=names[0],
@@ -109,20 +129,11 @@ def run(
         targets=ends,
         nearest=asked.nearest,
         max_cost=_limits(asked.max_cost, row_of(cost).least, starts),
-        verified=verify,
         wrap=joined,
+        **more,
     ).over([found for found in inputs if found is not None])
     check_start_costs(problem)
-    if problem.targets is None and len(problem.starts) < 2:
-        raise ArgumentError("there is one source and no target; give {targets}, or more {sources}")
-    if not over_arrays:
-        warn_about_lengths(problem)
-    writer = MatrixFiles(table, lines)
-    how |= {"resume": resume, "overwrite": overwrite}
-    report = run_matrix(problem, writer, settings_of(problem, writer, **how))
-    name_files(report, {"output": asked.output, "path": asked.paths})
-    rows, unreached = (report.result[name] for name in ("rows", "unreached"))
-    return CostMatrix(rows, unreached, report, writer.columns)
+    return problem
 
 
 def _limits(
