@@ -138,7 +138,7 @@ def touching(allocation: Layer, *, wraps: bool) -> set[Pair]:
         ring = read(blocks.window(*at), halo=1)
         here = ring[1:-1, 1:-1]
         rows, cols = here.shape
-        for dy, dx in ((0, 2), (2, 0), (2, 1), (2, 2)):
+        for dy, dx in ((1, 2), (2, 0), (2, 1), (2, 2)):
             near = ring[dy : dy + rows, dx : dx + cols]
             both = (here != near) & (here > 0) & (near > 0)
             ends = np.sort(np.stack((here[both], near[both])), axis=0).astype(np.int64)
