@@ -63,7 +63,7 @@ ALWAYS = ["--overwrite", "--progress", "json"]
 """Options of every run: QGIS itself asks whether a file may be replaced."""
 
 ADVANCED = {
-    "--connectivity", "--wrap", "--method", "--dtype", "--outside", "--nodata", "--snap",
+    "--connectivity", "--wrap", "--method", "--dtype", "--outside", "--on-nodata", "--snap",
     "--target-id-field", "--cost-field", "--max-cost-field", "--store", "--scratch",
     "--memory-limit", "--threads",
     "--backend", "--device", "--gpu-memory-limit", "--verify", "--inner-voids", "--parameter",
@@ -79,7 +79,8 @@ FEATURES = {
 
 TEXTS = {
     "N|AREA", "AREA|N", "N|AREA|FIELD", "CONDITION", "EXPRESSION", "SIZE", "VALUE|nodata",
-    "A,B,...", "N[,N...]|all", "NAME=VALUE", "COST|PERCENT%", "delaunay|all|TABLE.csv",
+    "A,B,...", "DISTANCE", "LENGTH", "N[,N...]|all", "NAME=VALUE", "COST|PERCENT%",
+    "delaunay|all|TABLE.csv",
 }  # fmt: skip
 EXPRESSION = "Of the cells, which are called elevation, such as where(elevation > 500, 1, 0)."
 REPLACED = {
@@ -215,6 +216,11 @@ def for_qgis(text: str, labels: dict[str, str], used: set[str]) -> str:
     return re.sub(r"^Also (\w)", lambda found: found[1].upper(), text)
 
 
+def name_in_qgis(option: str) -> str:
+    """The name of an option's parameter."""
+    return option.lstrip("-").replace("-", "_").upper()
+
+
 def parameters_of(param: click.Parameter, command: str, title: str) -> Iterator[dict[str, Any]]:
     """What QGIS asks for an option or argument: none, one, or alternatives."""
     option = max(param.opts, key=len)
@@ -224,7 +230,7 @@ def parameters_of(param: click.Parameter, command: str, title: str) -> Iterator[
         return
     if getattr(param, "hidden", False):
         return
-    made: dict[str, Any] = {"name": option.lstrip("-").replace("-", "_").upper(), "label": ""}
+    made: dict[str, Any] = {"name": name_in_qgis(option), "label": ""}
     if argument and option == "path":
         made["name"] = "OUTPUT"
     made["label"] = made["name"].replace("_", " ").capitalize()
@@ -235,6 +241,8 @@ def parameters_of(param: click.Parameter, command: str, title: str) -> Iterator[
         made["help"] = EXPRESSION
     if not param.required:
         made["optional"] = True
+    if former := getattr(param, "formerly", None):
+        made["formerly"] = name_in_qgis(former)
     if option in ADVANCED and (command, option) not in BASIC:
         made["advanced"] = True
     if isinstance(param.default, int | float | str) and not getattr(param, "is_flag", False):

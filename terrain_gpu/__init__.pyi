@@ -1265,7 +1265,7 @@ def extract_network(
     store: StoreLike,
     path: PathLike | None = None,
     *,
-    min_length: float | None = None,
+    min_length: float | str | None = None,
     keep: PlacesLike | None = None,
     memory_limit: int | str | None = None,
     threads: int | None = None,
@@ -1302,8 +1302,8 @@ def extract_network(
         .json file, in longitude and latitude; see `write_paths`. None for a temporary file, which
         `to_geodataframe` of the result reads.
     min_length
-        Remove dead ends shorter than this, in map units (metres in a geographic CRS). 0 removes
-        nothing; without it, only kept points count.
+        Remove dead ends shorter than this, such as 5km. 0 removes nothing; without it, only kept
+        points count.
     keep
         Cells that are never removed and at which lines end, in the forms that `shortest_paths`
         accepts as sources.
@@ -1343,7 +1343,7 @@ def extract_network(
 
     Examples
     --------
-    >>> network = extract_network("dem.zarr", "lines.gpkg", min_length=5000)
+    >>> network = extract_network("dem.zarr", "lines.gpkg", min_length="5km")
     >>> network.lines, network.length
     """
 
@@ -2901,7 +2901,7 @@ def streams(
     order: StreamOrder = "strahler",
     into: str = "streams",
     lines: PathLike | None = None,
-    layer: str = "elevation",
+    heights: str = "elevation",
     edge_cells: bool = False,
     memory_limit: int | str | None = None,
     threads: int | None = None,
@@ -2941,7 +2941,7 @@ def streams(
         Also write the links as lines, with their lengths, slopes, orders and Pfafstetter codes:
         .geojson, .json, .parquet, .fgb, or .gpkg (layer "streams"; layer "junctions" has the cells
         where links begin, and the outlets).
-    layer
+    heights
         Layer of elevations, for the drop and the slope of lines.
     edge_cells
         Give lines the attribute edge_cells: how many cells on the edge of the data drain inwards
@@ -3133,7 +3133,7 @@ def watershed(
     pour_points: PlacesLike | None = None,
     *,
     links: str | None = None,
-    snap: float | None = None,
+    snap: float | str | None = None,
     snap_area: float | str | Mapping[int, float | str] | None = None,
     accumulation: str = "flow_accumulation",
     directions: str = "flow_direction",
@@ -3165,8 +3165,8 @@ def watershed(
         Instead: label each cell with the first value on its flow path in this layer of whole
         numbers that is neither 0 nor nodata, such as the links of streams (streams --order link).
     snap
-        Move each pour point to the cell with the largest accumulation within this distance: map
-        units, metres in a geographic CRS. Of equal ones to the nearest.
+        Move each pour point to the cell with the largest accumulation within this distance, such as
+        200m, or 3px for cells. Of equal ones to the nearest.
     snap_area
         Instead, move each to the cell within `snap` whose accumulation differs least from this: a
         number of cells, or an area such as "5km2"; or one for every id of the pour points.
@@ -3224,5 +3224,5 @@ def watershed(
 
     Examples
     --------
-    >>> labels = watershed("dem.zarr", [(120, 40), (300, 200)], snap=200).layers["watershed"]
+    >>> labels = watershed("dem.zarr", [(120, 40), (300, 200)], snap="200m").layers["watershed"]
     """

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING
-from functools import cache
+from functools import cache, wraps
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,8 @@ from .progress import silent
 from .running import compute
 from .tool import Tool, described, drawn, only_stores, options_of, spelled
 from .tools import FUNCTIONS, tool_of
+
+log = logging.getLogger(__name__)
 
 WIDTH = 96
 """Width of lines of documentation, with the indent that the stub adds."""
@@ -158,7 +161,24 @@ def function_of(command: str) -> Callable[..., Any]:
         from .io.frames import draws  # brings GDAL
 
         call = draws(path)(call)
-    return call if only_stores(cls) else takes_dataarrays(call)
+    call = call if only_stores(cls) else takes_dataarrays(call)
+    renamed = {one.option.formerly: name for name, one in options.items() if one.option.formerly}
+    return _renaming(renamed, call) if renamed else call
+
+
+def _renaming(renamed: Mapping[str, str], function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a function take parameters by former names, which it tells."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for old in renamed.keys() & kwargs.keys():
+            if renamed[old] in kwargs:
+                raise ArgumentError(f"{{{old}}} is now called {{{renamed[old]}}}: leave it out")
+            log.warning("%s: %s is now called %s", function.__name__, old, renamed[old])
+            kwargs[renamed[old]] = kwargs.pop(old)
+        return function(*args, **kwargs)
+
+    return call
 
 
 def _refuse_of_arrays(tool: Tool) -> None:

@@ -125,6 +125,8 @@ class Option:
         Returns the value to use, or raises an `InputError`; found by the type if None.
     of_arrays
         Whether only Python has it, for arrays in place of a store.
+    formerly
+        A name that it had, which still works: in Python, in the command and in QGIS.
     """
 
     help: str
@@ -137,6 +139,7 @@ class Option:
     check: Check | None = None
     python: str | None = None
     of_arrays: bool = False
+    formerly: str | None = None
 
 
 def option(
@@ -168,10 +171,15 @@ def of_arrays(*, default: Any, check: Check, help: str) -> Any:
 
 
 def reads(
-    *, default: str | None, help: str, form: str | None = None, python: str | None = None
+    *,
+    default: str | None,
+    help: str,
+    form: str | None = None,
+    python: str | None = None,
+    formerly: str | None = None,
 ) -> Any:
     """An option that names a layer to read."""
-    declared = Option(help, "NAME", "read", form=form, python=python)
+    declared = Option(help, "NAME", "read", form=form, python=python, formerly=formerly)
     return field(default=default, metadata={"option": declared})
 
 

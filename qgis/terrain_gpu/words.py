@@ -75,7 +75,9 @@ def _option(one: Described, value: Any) -> list[str]:
 
 
 def named(algorithm: Described, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values with choices by their names: qgisprocess of R gives numbers, from 0.
+    """Return the values by present names of parameters, and with choices by their names.
+
+    Models and scripts may have former names; qgisprocess of R gives numbers of choices, from 0.
 
     Examples
     --------
@@ -85,7 +87,9 @@ def named(algorithm: Described, values: Mapping[str, Any]) -> dict[str, Any]:
     """
     found = dict(values)
     for one in algorithm["parameters"]:
-        name = text_of(values.get(one["name"]))
+        if one.get("formerly") in found:
+            found.setdefault(one["name"], found.pop(one["formerly"]))
+        name = text_of(found.get(one["name"]))
         if one["kind"] != "choice" or name in one["choices"] or not name.isdecimal():
             continue
         if int(name) < len(one["choices"]):

@@ -210,13 +210,13 @@ compute-sssp s.zarr --sources huts.geojson --cost "length * exp(abs(slope)) * fr
 - compute-sssp s.zarr --sources huts.geojson --cost "length * k + landcover" --parameter k=2
 - compute-sssp s.zarr --sources huts.geojson --cost surface --vertical-factor factors.txt
 - compute-sssp s.zarr --sources huts.geojson --cost herzog --max-slope 1.5
-- compute-sssp s.zarr --sources zones.tif --outside skip --nodata skip --allocation out/a.tif
+- compute-sssp s.zarr --sources zones.tif --outside skip --on-nodata skip --allocation out/a.tif
 - compute-sssp s.zarr --sources huts.geojson --cost-field limit --id-field id --cost tobler --max-cost 4000
 compute-sssp s.zarr --sources huts.geojson --targets towns.geojson --stop-at-targets --path out/p.geojson
 compute-sssp s.zarr --sources huts.geojson --method dijkstra --cost surface
 compute-sssp s.zarr --sources huts.geojson --cost surface --build-index --method index
 - compute-sssp s.zarr --source-rowcol 3,5 --target-rowcol 200,300 --path out/p.gpkg --into one
-- compute-sssp s.zarr --sources lakes.geojson --nodata snap --snap 5 --dtype float32 -o out/d.tif
+- compute-sssp s.zarr --sources lakes.geojson --on-nodata snap --snap 5px --dtype float32 -o out/d.tif
 cost-matrix s.zarr --sources huts.geojson --targets towns.geojson -o out/m.csv
 cost-matrix s.zarr --sources huts.geojson -o out/m.csv --cost tobler --path out/p.geojson
 cost-matrix s.zarr --sources huts.geojson --nearest 2 -o out/m.csv --friction friction --cost friction

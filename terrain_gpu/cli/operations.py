@@ -424,7 +424,7 @@ def _refuse_layers(
             store.layer(settings[option])
 
 
-_READ = ("layer", "directions", "weights", "links", "accumulation", "filled", "slope")
+_READ = "layer", "heights", "directions", "weights", "links", "accumulation", "filled", "slope"
 """Options that name layers which are read."""
 
 _GIVEN = ("weights", "streams")

@@ -424,7 +424,9 @@ def spelled(name: str) -> str:
     """What the command that is running calls a parameter of a function: its option."""
     if name == "client":
         return "--workers or --scheduler"
-    context = click.get_current_context()
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return name
     own = {one.name: one for one in context.command.params}
     one = name.removesuffix("s")
     if f"{one}_rowcol" in own:  # one of three options that name places
@@ -528,7 +530,7 @@ def run_body(body: Callable[[], Any]) -> None:
     """Call it as a program and exit: one-line errors; code 0, 2 (bad input), 130 or 1 (else)."""
     leave_out_unused()
     prepare()
-    logging.getLogger(NAME).addHandler(log_handler())
+    logging.getLogger(NAME).addHandler(log_handler(spelled))
     # Hide the logs and warnings of other libraries: they address Python programmers.
     logging.getLogger().addHandler(logging.NullHandler())
     if not sys.warnoptions:

@@ -13,6 +13,7 @@ import click
 
 from ..arguments import Settling
 from ..facts import Settings
+from .renamed import RenamedOption
 
 if TYPE_CHECKING:
     from ..grid import GridSpec
@@ -58,6 +59,21 @@ class Place(click.ParamType):
         return found
 
 
+class DistanceType(click.ParamType):
+    """A distance, in cells if it has no unit."""
+
+    name = "distance"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        from ..errors import ArgumentError
+        from ..grid.distance import CELLS, in_unit
+
+        try:
+            return in_unit(CELLS)(param.name, value)
+        except ArgumentError as error:
+            self.fail(error.spelled(lambda name: "").strip(), param, ctx)
+
+
 def place_options(
     option: str, point: str, cell: str, file: str, form: Callable[[str], str] = "{}".format
 ) -> list[Decorator]:
@@ -94,7 +110,9 @@ misplaced_options = [
         "clipped to the raster; snap with --snap]",
     ),
     click.option(
-        "--nodata",
+        "--on-nodata",
+        cls=RenamedOption,
+        formerly="--nodata",
         type=click.Choice(get_args(Settling)),
         help="What to do with places on nodata or impassable cells: reject them, skip them, or "
         "move them to the nearest usable cell within --snap.  [default: error; snap with "
@@ -102,22 +120,22 @@ misplaced_options = [
     ),
     click.option(
         "--snap",
-        type=click.IntRange(1, 1000),
-        metavar="CELLS",
-        help="Move places by at most this number of cells.",
+        type=DistanceType(),
+        metavar="DISTANCE",
+        help="Move places by at most this distance, such as 200m, or 3px for cells.",
     ),
 ]
 
 
 def misplaced_of(settings: Settings) -> tuple[Settings, Settings]:
-    """Take --outside, --nodata and --snap out of a command's settings, for readers and `settle`."""
-    outside, nodata, snap = (settings.pop(name) for name in ("outside", "nodata", "snap"))
+    """Take --outside, --on-nodata and --snap out of settings, for readers and `settle`."""
+    outside, nodata, snap = (settings.pop(name) for name in ("outside", "on_nodata", "snap"))
     usual = "error" if snap is None else "snap"
-    for option, given in (("--outside", outside), ("--nodata", nodata)):
+    for option, given in (("--outside", outside), ("--on-nodata", nodata)):
         if given == "snap" and snap is None:
-            raise click.UsageError(f"{option} snap needs a distance in cells: give --snap CELLS")
+            raise click.UsageError(f"{option} snap needs a distance: give --snap, such as 3px")
     if snap is not None and "snap" not in (outside or usual, nodata or usual):
-        raise click.UsageError("--snap: nothing is snapped with these --outside and --nodata")
+        raise click.UsageError("--snap: nothing is snapped with these --outside and --on-nodata")
     settled = outside or (None if snap is None else usual)
     return (
         {"snap": snap} if settled is None else {"outside": settled, "snap": snap},

@@ -10,11 +10,12 @@ import click
 
 from ..plurals import counted
 from . import options
-from .places import Place, Point, naming, refuse_shared_files
+from .places import DistanceType, Place, Point, naming, refuse_shared_files
 from .sections import program_command
 
 if TYPE_CHECKING:
     from ..grid import GridSpec
+    from ..grid.distance import Distance
     from ..io.places import Places
     from ..paths.distance_index.query import IndexQuery
 
@@ -43,9 +44,10 @@ SHOWN = 1000
 )
 @click.option(
     "--snap",
-    type=click.IntRange(1, 1000),
-    metavar="CELLS",
-    help="Move places that are outside, without a value or on barriers over at most so many cells.",
+    type=DistanceType(),
+    metavar="DISTANCE",
+    help="Move places that are outside, without a value or on barriers by at most this distance, "
+    "such as 200m, or 3px for cells.",
 )
 @click.option(
     "-o",
@@ -72,7 +74,7 @@ def command(
     json_target: str | None,
     memory_limit: int | None,
     overwrite: bool,
-    snap: int | None,
+    snap: Distance | None,
     pairs: str | None,
     **points: Sequence[Point],
 ) -> None:
@@ -121,7 +123,7 @@ def command(
 
 
 def _ends(
-    grid: GridSpec, points: dict[str, Sequence[Point]], pairs: str | None, snap: int | None
+    grid: GridSpec, points: dict[str, Sequence[Point]], pairs: str | None, snap: Distance | None
 ) -> tuple[Places, Places]:
     """The cells that the options name."""
     from ..io.places import from_rowcol, from_xy

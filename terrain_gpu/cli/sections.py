@@ -9,6 +9,7 @@ from functools import partial
 import click
 
 from ..tools import TOOLS, tool_of
+from .renamed import with_present_names
 
 GROUPS = {
     "Rasters and stores": ("convert-dataset", "info", "layers", "overviews", "export", "verify"),
@@ -23,7 +24,7 @@ GROUPS = {
 PATHS = {
     "Sources and targets": (
         "source", "source_rowcol", "sources", "source_edge", "target", "target_rowcol", "targets",
-        "pairs", "id_field", "target_id_field", "cost_field", "outside", "nodata", "snap",
+        "pairs", "id_field", "target_id_field", "cost_field", "outside", "on_nodata", "snap",
     ),
     "Cost of a step": (
         "cost", "friction", "barriers", "parameters", "reverse", "max_slope", "vertical_factor",
@@ -55,6 +56,9 @@ class Command(click.Command):
 
     def get_help_option_names(self, ctx: click.Context) -> list[str]:
         return HELP
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, with_present_names(args, self.params))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         folded = []

@@ -6,11 +6,12 @@ import io
 import logging
 import os
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 
 import click
 
-from ..errors import without_secrets
+from ..errors import ArgumentError, without_secrets
 
 
 def prepare() -> None:
@@ -47,10 +48,10 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def log_handler() -> logging.Handler:
-    """Writes log messages to standard error."""
+def log_handler(spell: Callable[[str], str]) -> logging.Handler:
+    """Writes log messages to standard error; `spell` names the options of arguments."""
     handler = _LosingHandler()
-    handler.setFormatter(_Formatter("%(levelname)s: %(message)s"))
+    handler.setFormatter(_Formatter(spell))
     handler.addFilter(_Once())
     return handler
 
@@ -79,7 +80,16 @@ class _Once(logging.Filter):
 
 
 class _Formatter(logging.Formatter):
-    """Leaves out credentials in the names of inputs."""
+    """Spells names of arguments as options, and leaves out credentials in the names of inputs."""
+
+    def __init__(self, spell: Callable[[str], str]) -> None:
+        super().__init__("%(levelname)s: %(message)s")
+        self._spell = spell
 
     def format(self, record: logging.LogRecord) -> str:
+        if isinstance(record.args, tuple):
+            record.args = tuple(map(self._spelled, record.args))
         return without_secrets(super().format(record))
+
+    def _spelled(self, value: object) -> object:
+        return value.spelled(self._spell) if isinstance(value, ArgumentError) else value

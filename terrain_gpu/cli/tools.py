@@ -26,6 +26,7 @@ from ..tool import (
 from ..tools import tool_of
 from . import forms, options, path_forms
 from .operations import command_of, files_of, runner_of, writer_of
+from .renamed import RenamedOption
 
 if TYPE_CHECKING:
     from ..store import TileStore
@@ -144,6 +145,8 @@ def options_for(one: ToolOption) -> list[Decorator]:
     made = click.option(
         as_option(one.name),
         one.name,
+        cls=RenamedOption,
+        formerly=one.option.formerly and as_option(one.option.formerly),
         type=kind,
         metavar=one.option.metavar,
         help=text,

@@ -7,13 +7,14 @@ import math
 from collections.abc import Callable
 from itertools import pairwise
 from operator import itemgetter
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from ..arguments import Settling, wrong
 from ..errors import ArgumentError, OutsideError
 from ..grid import GridSpec
+from ..grid.distance import Distance
 from .wkb import Part
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ Shape = tuple[tuple[float, float], tuple[float, float]]
 
 ANYWHERE: Shape = ((-math.inf, -math.inf), (math.inf, math.inf))
 
-Nearest = Callable[[int], tuple[int, int, int] | None]
+Nearest = Callable[[int], tuple[float, int, int] | None]
 """Squared distance, row and column of the best cell near entry k; None if there is none."""
 
 
@@ -248,32 +249,66 @@ def settled(cells: np.ndarray, owner: np.ndarray, good: np.ndarray, nearest: Nea
 def brought_inside(
     cells: np.ndarray,
     owner: np.ndarray,
-    shape: tuple[int, int],
+    grid: GridSpec,
     outside: Settling,
-    snap: int | None,
+    snap: Distance | None,
 ) -> Settled:
     """Leave out cells outside a raster; with "snap", move features outside to its nearest cells."""
-    good = np.all((cells >= 0) & (cells < shape), axis=1)
-    most = snap_distance(outside, snap) ** 2 if outside == "snap" else -1
+    good = np.all((cells >= 0) & (cells < grid.shape), axis=1)
+    reach = None if outside != "snap" else Reach.of(grid, outside, snap)
 
-    def nearest(k: int) -> tuple[int, int, int] | None:
-        row, col = np.clip(cells[k], 0, np.array(shape) - 1).tolist()
-        away = (int(cells[k, 0]) - row) ** 2 + (int(cells[k, 1]) - col) ** 2
-        return (away, row, col) if away <= most else None
+    def nearest(k: int) -> tuple[float, int, int] | None:
+        row, col = np.clip(cells[k], 0, np.array(grid.shape) - 1).tolist()
+        if reach is None:
+            return None
+        away = reach.squared(row, int(cells[k, 0]) - row, int(cells[k, 1]) - col)
+        return (away, row, col) if away <= reach.most**2 else None
 
     return settled(cells, owner, good, nearest)
 
 
-def snap_distance(settling: Settling, snap: int | None) -> int:
-    """Check and return the distance in cells for "snap"."""
-    if snap is None:
-        raise ArgumentError(
-            "{settling} needs the largest distance to move a feature: give {snap}, in cells",
-            settling=repr(settling),
-        )
-    if not 0 < snap <= MOST_SNAP:
-        raise wrong("snap", snap, f"a number of cells from 1 to {MOST_SNAP}")
-    return snap
+class Reach(NamedTuple):
+    """How far places may be moved.
+
+    Attributes
+    ----------
+    most
+        The largest distance.
+    steps
+        Lengths of steps across and down in each row, in the unit of `most`. From a cell, distances
+        are measured with those of its row.
+    """
+
+    most: float
+    steps: np.ndarray
+
+    @classmethod
+    def of(cls, grid: GridSpec, settling: Settling, snap: Distance | None) -> Reach:
+        """Check the distance for "snap".
+
+        Raises
+        ------
+        ArgumentError
+            Without one, and for one below a cell or beyond `MOST_SNAP` cells.
+        """
+        if snap is None:
+            raise ArgumentError(
+                "{settling} needs the largest distance to move a feature: give {snap}, such as 3px",
+                settling=repr(settling),
+            )
+        steps, most = snap.measured(grid)
+        if not 0 < most <= MOST_SNAP * steps.min():
+            raise wrong("snap", str(snap), f"a distance of 1 to {MOST_SNAP} cells")
+        return cls(most, steps)
+
+    def squared(self, row: int, down: Any, across: Any) -> Any:
+        """Squared distances from a cell of a row over numbers of rows and columns."""
+        length, height = self.steps[:, row]
+        return (down * height) ** 2 + (across * length) ** 2
+
+    def cells(self, row: int) -> int:
+        """The most rows or columns within it of a cell of a row."""
+        return int(self.most / self.steps[:, row].min())
 
 
 def nearest_cell(grid: GridSpec, position: np.ndarray) -> tuple[int, int]:

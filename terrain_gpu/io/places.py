@@ -18,6 +18,7 @@ from ..engine.plan import Excess, require
 from ..errors import InputError, OutsideError
 from ..grid import TILE, GridSpec, Window
 from ..grid.crs import grid_crs
+from ..grid.distance import Distance
 from ..plurals import counted
 from ..report import return_large_arrays
 from ..store.layer import Layer
@@ -176,7 +177,7 @@ def from_xy(
     points: Iterable[Sequence[float]],
     *,
     outside: Settling = "error",
-    snap: int | None = None,
+    snap: Distance | None = None,
 ) -> Places:
     """Find the cells that contain points; ids are 1, 2, ... in the order of the points.
 
@@ -192,7 +193,7 @@ def from_xy(
         How to treat points outside the raster: "error" raises an error, "skip" leaves them out
         with a warning, "snap" moves them to the nearest cell of the raster, with a warning.
     snap
-        Largest distance to move a point, in cells.
+        Largest distance to move a point.
 
     Raises
     ------
@@ -221,7 +222,7 @@ def from_rowcol(
     points: Iterable[Sequence[float]],
     *,
     outside: Settling = "error",
-    snap: int | None = None,
+    snap: Distance | None = None,
 ) -> Places:
     """Cells by row and column, counted from 0; ids are 1, 2, ... in their order.
 
@@ -338,7 +339,7 @@ def from_vector(
     id_field: str | None = None,
     cost_field: str | None = None,
     outside: Settling = "skip",
-    snap: int | None = None,
+    snap: Distance | None = None,
 ) -> Places:
     """Find the cells of the points, lines and polygons of a vector file.
 
@@ -369,7 +370,7 @@ def from_vector(
         "snap" also moves a feature of which nothing remains to the nearest cell. A warning lists
         the features that were left out, clipped or moved.
     snap
-        Largest distance to move a feature, in cells.
+        Largest distance to move a feature.
 
     Raises
     ------
@@ -425,7 +426,7 @@ def _inside(
     grid: GridSpec,
     cells: np.ndarray,
     outside: Settling,
-    snap: int | None,
+    snap: Distance | None,
     kind: str,
     name: Callable[[int], str],
     owner: np.ndarray | None = None,
@@ -435,7 +436,7 @@ def _inside(
         return cells, np.ones(len(cells), bool)
     near = np.clip(cells, -FAR, FAR).astype(np.int64)
     owners = np.arange(len(cells)) if owner is None else owner
-    result = brought_inside(near, owners, grid.shape, outside, snap)
+    result = brought_inside(near, owners, grid, outside, snap)
     for one, done in ((result.moved, "moved into"), (result.left, "left out, outside")):
         if len(one) and (outside == "skip" or one is result.moved):
             names = named(np.isin(np.arange(len(cells)), one), name)

@@ -13,9 +13,9 @@ from ..arguments import Settling
 from ..cells import is_nodata
 from ..errors import InputError
 from ..grid import cell_centres, clip
-from ..plurals import counted
+from ..grid.distance import CELLS, Distance
 from ..store.layer import Layer
-from .covered import named, settled, snap_distance
+from .covered import Reach, named, settled
 from .places import Places, values_at
 
 log = logging.getLogger(__name__)
@@ -47,12 +47,12 @@ class Ground(NamedTuple):
         """Whether single cells can be used."""
         return self._usable(lambda layer: values_at(layer, rows, cols))
 
-    def nearest(self, row: int, col: int, most: int) -> tuple[int, int, int] | None:
-        """Squared distance, row and column of the nearest usable cell within `most` cells.
+    def nearest(self, row: int, col: int, limit: Reach) -> tuple[float, int, int] | None:
+        """Squared distance, row and column of the nearest usable cell within a limit.
 
         Of cells at the same distance, the first in row-major order is returned.
         """
-        grid, reach = self.needed[0].grid, 1
+        grid, reach, most = self.needed[0].grid, 1, limit.cells(row)
         while True:
             reach = min(reach, most)
             window = r0, r1, c0, c1 = clip(
@@ -60,10 +60,12 @@ class Ground(NamedTuple):
             )
             good = self._usable(lambda layer, part=window: layer.read_window(*part))
             down, across = np.arange(r0, r1) - row, np.arange(c0, c1) - col
-            away = np.where(good, down[:, None] ** 2 + across**2, np.iinfo(np.int64).max)
+            away = np.where(good, limit.squared(row, down[:, None], across), np.inf)
             k = int(np.argmin(away))
-            least = int(away.flat[k])
-            if least <= reach**2:
+            least = float(away.flat[k])
+            # A cell beyond the window may be nearer than one in its corner.
+            beyond = (reach + 1) * limit.steps[:, row].min()
+            if least <= limit.most**2 and (least < beyond**2 or reach == most):
                 return least, r0 + k // (c1 - c0), c0 + k % (c1 - c0)
             if reach == most:
                 return None
@@ -129,7 +131,7 @@ def refuse_unusable(places: Places, ground: Ground, *, snapped: bool = False) ->
     raise InputError(
         f"{start}{bad.sum()} of {len(bad)} given cells are {obstacle}{where}: {named(bad, name)}; "
         f"move them to {'cells without barriers' if barrier else 'valid cells'}"
-        + " (--snap CELLS of the command), or leave them out (--nodata skip)"
+        + " (--snap DISTANCE of the command), or leave them out (--on-nodata skip)"
         * snapped
     )
 
@@ -138,7 +140,7 @@ def settle(
     places: Places,
     ground: Ground,
     nodata: Settling = "error",
-    snap: int | None = None,
+    snap: Distance | None = None,
     what: str = "places",
 ) -> Places:
     """Move places that are on unusable cells, or leave them out.
@@ -153,7 +155,7 @@ def settle(
     nodata
         "error" raises an error for such places, "skip" leaves them out, "snap" moves them.
     snap
-        Largest distance to move a place, in cells; at most `MOST_SNAP`.
+        Largest distance to move a place; at most `MOST_SNAP` cells.
     what
         What the places are, for messages.
 
@@ -168,20 +170,21 @@ def settle(
     ground.refuse_if_empty()
     cells = places.places
     owner = np.arange(len(places)) if places.given is None else places.given
-    most = snap_distance(nodata, snap) if nodata == "snap" else -1
+    grid = ground.needed[0].grid
+    reach = Reach.of(grid, nodata, snap) if nodata == "snap" else None
 
     def nearest(k: int) -> Any:
-        return ground.nearest(int(cells[k, 0]), int(cells[k, 1]), most) if most >= 0 else None
+        return reach and ground.nearest(int(cells[k, 0]), int(cells[k, 1]), reach)
 
     if nodata == "error":
         raise InputError(
-            f"{_unusable(ground, cells, ~good, what)}; move them (--snap CELLS of the command)"
+            f"{_unusable(ground, cells, ~good, what)}; move them (--snap DISTANCE of the command)"
         )
     result = settled(cells, owner, good, nearest)
     bad = np.zeros(len(places), bool)
     bad[result.left] = True
     if nodata == "snap" and bad.any():
-        near = f"; no usable cell is within {counted(most, 'cell')}: move them, or skip them"
+        near = f"; no usable cell is within {snap}: move them, or skip them"
         raise InputError(_unusable(ground, cells, bad, what) + near)
     if len(result.moved):
         names = named(
@@ -221,7 +224,8 @@ def _unusable(ground: Ground, cells: np.ndarray, bad: np.ndarray, kind: str) -> 
 def nearest_words(ground: Ground, row: int, col: int) -> str:
     """Name the nearest usable cell."""
     usable = "usable cell" if len(ground.layers) > 1 else "valid cell"
-    near = ground.nearest(row, col, HINT)
+    reach = Reach.of(ground.needed[0].grid, "snap", Distance(HINT, CELLS))
+    near = ground.nearest(row, col, reach)
     if near is None:
         return f"no {usable} within {HINT} cells"
     away, *cell = near

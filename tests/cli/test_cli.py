@@ -120,13 +120,13 @@ OPTIONS = {
     "verify scratch overwrite progress json quiet verbose help",
     "compute-sssp": "source source-rowcol sources source-edge cost friction barriers parameter "
     "reverse max-slope vertical-factor no-corner-cutting connectivity metric wrap max-cost "
-    "target target-rowcol targets id-field target-id-field cost-field outside nodata snap "
+    "target target-rowcol targets id-field target-id-field cost-field outside on-nodata snap "
     "stop-at-targets output dtype cog compress backlink allocation all-ties path layer into "
     "store memory-limit threads backend device gpu-memory-limit workers scheduler method "
     "build-index verify compress-layers resume scratch overwrite progress json quiet verbose "
     "version help",
     "terrain-gpu cost-matrix": "source source-rowcol sources target target-rowcol targets "
-    "id-field target-id-field cost-field outside nodata snap cost friction barriers parameter "
+    "id-field target-id-field cost-field outside on-nodata snap cost friction barriers parameter "
     "reverse max-slope vertical-factor no-corner-cutting connectivity wrap nearest max-cost "
     "max-cost-field output path layer store memory-limit threads backend device "
     "gpu-memory-limit workers scheduler verify resume scratch overwrite progress json quiet "
@@ -137,13 +137,14 @@ OPTIONS = {
     "threads backend device gpu-memory-limit workers scheduler verify resume scratch overwrite "
     "progress json quiet verbose help",
     "terrain-gpu corridor": "source source-rowcol sources target target-rowcol targets id-field "
-    "outside nodata snap pairs cost friction barriers parameter reverse max-slope vertical-factor "
-    "no-corner-cutting connectivity metric wrap layer into within table output cog compress store "
+    "outside on-nodata snap pairs cost friction barriers parameter reverse max-slope "
+    "vertical-factor no-corner-cutting connectivity metric wrap layer into within table output "
+    "cog compress store "
     "memory-limit threads backend device gpu-memory-limit workers scheduler verify "
     "compress-layers resume scratch overwrite progress json quiet verbose help",
     "terrain-gpu query-index": "from to from-rowcol to-rowcol pairs snap output path "
     "memory-limit scratch overwrite progress json quiet verbose help",
-    "terrain-gpu streams": "threshold directions accumulation order into lines layer "
+    "terrain-gpu streams": "threshold directions accumulation order into lines heights "
     "edge-cells output cog compress store memory-limit threads workers scheduler verify "
     "compress-layers resume scratch overwrite progress json quiet verbose help",
     "terrain-gpu depressions": "directions into conditioned table min-depth min-area "

@@ -157,7 +157,7 @@ def test_rows_in_the_order_of_the_file_and_another_crs(places, capfd):
 
 def test_names_formulas_and_snapping(places, capfd):
     write_points("named.geojson", [(30, 40), (5, 5), (140, 100)], called=["b", "void", "a"])
-    command = "--sources named.geojson --id-field called --snap 40 --cost '2 * length'"
+    command = "--sources named.geojson --id-field called --snap 40px --cost '2 * length'"
     assert call(capfd, f"cost-matrix s.zarr {command} -o t.csv --path p.geojson")[0] == 0
     assert [(r["source"], r["target"]) for r in table("t.csv")] == [
         ("b", "void"), ("b", "a"), ("void", "b"), ("void", "a"), ("a", "b"), ("a", "void"),

@@ -49,7 +49,7 @@ KEYS = [
 OPTIONS = (
     "source source-rowcol sources source-edge cost friction barriers parameter reverse max-slope "
     "vertical-factor no-corner-cutting connectivity metric wrap max-cost target target-rowcol "
-    "targets id-field target-id-field cost-field outside nodata snap stop-at-targets "
+    "targets id-field target-id-field cost-field outside on-nodata snap stop-at-targets "
     "output dtype cog compress backlink allocation all-ties path layer into store memory-limit "
     "threads backend device gpu-memory-limit workers scheduler method build-index verify "
     "compress-layers resume scratch overwrite progress json quiet verbose version help help-all"
@@ -549,21 +549,21 @@ def test_places_that_cannot_be_used(world, capfd):
     outside = f"--source={west},{north} --source-rowcol {NODATA[0]},{NODATA[1]}"
     command = f"s.zarr --source-rowcol {WALLED[0]},{WALLED[1]} --source-rowcol 30,40 {outside}"
     command += " --barriers walls --allocation a.tif --overwrite"
-    code, _, err = call(capfd, f"compute-sssp {command} --nodata skip")
+    code, _, err = call(capfd, f"compute-sssp {command} --on-nodata skip")
     assert (code, "outside the raster" in err) == (2, True)
     code, _, err = call(capfd, f"compute-sssp {command} --outside skip")
     assert (code, "given cells are nodata: row" in err) == (2, True)
     assert "nearest usable cell: row" in err
-    fine(capfd, f"{command} --outside skip --nodata skip")
+    fine(capfd, f"{command} --outside skip --on-nodata skip")
     assert set(np.unique(read_tif("a.tif")).tolist()) <= {0, 2, 3}
     fine(capfd, f"{command} --snap 15")
     assert {3, 4} <= set(np.unique(read_tif("a.tif")).tolist())
     code, _, err = call(capfd, f"compute-sssp {command} --id-field x")
     assert (code, "--id-field x names a field of a file" in err) == (2, True)
     for words, what in (
-        ("--nodata snap", "--nodata snap needs a distance in cells: give --snap CELLS"),
-        ("--snap 3 --nodata skip --outside error", "--snap: nothing is snapped"),
-        ("--snap 0", "1<=x<=1000"),
+        ("--on-nodata snap", "--on-nodata snap needs a distance: give --snap, such as 3px"),
+        ("--snap 3 --on-nodata skip --outside error", "--snap: nothing is snapped"),
+        ("--snap 0px", "give a distance of 1 to 1000 cells"),
     ):
         code, _, err = call(capfd, f"compute-sssp {command} {words}")
         assert (code, what in err) == (2, True), err
@@ -598,14 +598,14 @@ def test_places_on_barriers(world, capfd, program, end):
     assert f"s.zarr/walls: feature 3 at row {three[0]}, column {three[1]} (" in err
     assert f"nearest usable cell: row {three[0] - 1}, column {three[1]}, 1 cell away), " in err
     assert f", feature 2 at row {two[0]}, column {two[1]} (" in err
-    assert "(--snap CELLS of the command), or leave them out (--nodata skip)" in err
+    assert "(--snap DISTANCE of the command), or leave them out (--on-nodata skip)" in err
     code, out, err = run("void")
     assert (code, out) == (2, "")
     assert "void.geojson: 1 of 2 given cells are nodata in " in err
     assert f"s.zarr/elevation: feature 2 at row {NODATA[0]}, column {NODATA[1]} (" in err
-    assert run("bad", "--snap", "3")[0] == 0
+    assert run("bad", "--snap", "30m")[0] == 0
     if program != "least-cost-network":  # which needs two places
-        assert run("bad", "--nodata", "skip")[0] == 0
+        assert run("bad", "--on-nodata", "skip")[0] == 0
 
 
 def test_sources_in_one_cell_are_told(world):

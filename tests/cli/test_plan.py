@@ -235,7 +235,15 @@ EVERYWHERE = {
 
 OF_PLACES = {
     *("source", "source-rowcol", "sources", "source-edge", "target", "target-rowcol", "targets"),
-    *("id-field", "target-id-field", "cost-field", "outside", "nodata", "snap", "max-cost-field"),
+    *(
+        "id-field",
+        "target-id-field",
+        "cost-field",
+        "outside",
+        "on_nodata",
+        "snap",
+        "max-cost-field",
+    ),
 }
 """Those of paths: where they begin and end."""
 

@@ -22,6 +22,7 @@ from test_flow import AlongDirections, acyclic_codes, call, right_codes, store_o
 from terrain_gpu import TileStore, flow_accumulation, streams, watershed
 from terrain_gpu.errors import InputError, StoreError, VerificationError
 from terrain_gpu.grid import GridSpec, cell_centres
+from terrain_gpu.grid.distance import Distance
 from terrain_gpu.grid.lengths import cell_areas, step_lengths
 from terrain_gpu.hydrology.watershed import snap
 from terrain_gpu.hydrology.watershed.operation import WatershedLabels
@@ -258,7 +259,7 @@ def test_points_are_snapped_to_channels(
         store = store_of_codes(folder / "s.zarr", sums, nodata=-1, grid=grid, name="sums")
         layer = TileStore.open(store).layer("sums")
         wanted = None if expected is None else np.array(expected, float)
-        cells, none = snap.most_within(layer, points, radius, wanted)
+        cells, none = snap.most_within(layer, points, Distance(radius, "map units"), wanted)
     each = zip(points.tolist(), cells.tolist(), none, expected or [None] * 7, strict=True)
     for point, cell, nothing, own in each:
         right = reference.snapped(sums, point, radius, across, down, own)
@@ -370,7 +371,7 @@ def test_pour_points_that_cannot_be(tmp_path):
         with pytest.raises(InputError, match=words):
             watershed(store, points, directions="codes")
     flow_accumulation(store, directions="codes")
-    words = r"no cell that drains within 30: 1 at row 9, column 60 .* row 9, column 70 \(x 500705.0"
+    words = r"no cell that drains within 30 m: 1 at row 9, column 60 .* row 9, column 70 \(x 50070"
     with pytest.raises(InputError, match=rf"{words}, .*\), 100 away: move it there, or snap farth"):
         watershed(store, [(9, 60)], directions="codes", snap=30)
     with pytest.raises(InputError, match="snap -1 is not a finite number of at least 0"):
@@ -478,7 +479,7 @@ def test_commands_that_cannot_be(dem, capsys):
         ),
         ("--pour-point-rowcol 5,5 --table no/t.csv", "no/t.csv: its folder does not exist"),
         ("--pour-points t.csv --table t.csv", "--pour-points already names this file"),
-        ("--pour-point-rowcol 5,5 --snap -3", "-3.0 is not in the range x>=0"),
+        ("--pour-point-rowcol 5,5 --snap -3", "--snap -3 is not a finite number of at least 0"),
     ):
         assert call(f"watershed s.zarr {words}") == 2
         assert message in capsys.readouterr().err

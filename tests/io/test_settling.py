@@ -10,11 +10,13 @@ import pytest
 from effort import examples
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from rasterio.crs import CRS
 from rasterio.features import rasterize
 from test_paths_sources import GRID, at, box, line, point, polygon, rows_of, save
 
 from terrain_gpu.errors import InputError
 from terrain_gpu.grid import GridSpec
+from terrain_gpu.grid.distance import CELLS, Distance
 from terrain_gpu.io import covered
 from terrain_gpu.io.covered import covered_cells, most_cells
 from terrain_gpu.io.places import Places, as_places, from_rowcol, from_vector, from_xy, merge
@@ -24,9 +26,13 @@ from terrain_gpu.store import TileStore, create_layer
 KINDS = pytest.mark.parametrize("kind", ["geojson", "gpkg"])
 
 
-def store_of(path, **layers):
+def px(cells: int) -> Distance:
+    return Distance(cells, CELLS)
+
+
+def store_of(path, grid=None, **layers):
     """A store with layers of int16 whose nodata is -1."""
-    grid = GridSpec(*next(iter(layers.values())).shape)
+    grid = grid or GridSpec(*next(iter(layers.values())).shape)
     for name, data in layers.items():
         with create_layer(path, name, grid, "int16", nodata=-1, block_size=64) as out:
             for i, j in out.blocks.ids():
@@ -91,12 +97,10 @@ def test_the_nearest_usable_cells(tmp_path_factory, problem):
     places = from_rowcol(store.grid, cells)
     places = replace(places, given=own[places.given])
     if not good.any():
-        with pytest.raises(
-            InputError, match=r"no usable cell is within 500 cells|has no valid cells"
-        ):
-            settle(places, ground, "snap", 500)
+        with pytest.raises(InputError, match=r"no usable cell is within 500px|has no valid cells"):
+            settle(places, ground, "snap", px(500))
         return
-    found = settle(places, ground, "snap", 500)
+    found = settle(places, ground, "snap", px(500))
     assert sorted(rows_of(found)) == settled_plainly(places, good, 500)
     wanted = settled_plainly(places, good, None)
     if wanted:
@@ -118,24 +122,43 @@ def test_words_about_places_on_nodata(tmp_path, no_fsync, caplog):
         r"cell: row 3, column 5, 1 cell away\), row 5, column 5 \(nearest .* row 3, column 5, 2",
     ):
         settle(places, ground, what="huts")
-    with pytest.raises(
-        InputError, match=r"1 of 3 .*; no usable cell is within 1 cell: move them, or"
-    ):
-        settle(places, ground, "snap", 1)
+    with pytest.raises(InputError, match=r"1 of 3 .*; no usable cell is within 1px: move them, or"):
+        settle(places, ground, "snap", px(1))
     assert rows_of(settle(places, ground, "skip", what="huts")) == [(0, 0, 2, 0.0)]
     assert caplog.messages == [
         "2 of 3 huts left out (on nodata or impassable cells): hut at row 4, column 5, 3 "
         "at row 5, column 5"
     ]
     caplog.clear()
-    assert len(settle(places, ground, "snap", 2, "huts")) == 3
+    assert len(settle(places, ground, "snap", px(2), "huts")) == 3
     assert caplog.messages == [
         "2 of 3 huts moved: hut from row 4, column 5 to row 3, column 5, 3 from row 5, column 5 to "
         "row 3, column 5"
     ]
-    for snap, words in (None, "give snap, in cells"), (0, "from 1 to 1000"), (1001, "from 1 to"):
-        with pytest.raises(InputError, match=words):
-            settle(places, ground, "snap", snap)
+    with pytest.raises(InputError, match="give snap, such as 3px"):
+        settle(places, ground, "snap")
+    for cells in 0, 1001:
+        with pytest.raises(InputError, match=f"snap '{cells}px': give a distance of 1 to 1000"):
+            settle(places, ground, "snap", px(cells))
+
+
+def test_lengths_are_measured_along_rows_and_columns(tmp_path, no_fsync):
+    heights = np.full((9, 30), -1)
+    heights[4, 25] = heights[0, 20] = 5
+    wide = GridSpec(9, 30, (10, 0, 0, 0, -60, 0), CRS.from_epsg(32633).to_wkt())
+    store = store_of(tmp_path / "s.zarr", grid=wide, elevation=heights)
+    ground = Ground([store.layer("elevation")])
+    start = from_rowcol(store.grid, [(4, 20)])  # 50 m from one, 240 m and 4 cells from the other
+    assert rows_of(settle(start, ground, "snap", Distance(50, "m"))) == [(4, 25, 1, 0.0)]
+    assert rows_of(settle(start, ground, "snap", px(9))) == [(0, 20, 1, 0.0)]
+    with pytest.raises(InputError, match=r"no valid cell|no usable cell is within 49m"):
+        settle(start, ground, "snap", Distance(49, "m"))
+    with pytest.raises(InputError, match="give a distance of 1 to 1000 cells"):
+        settle(start, ground, "snap", Distance(11, "km"))
+    outside = {"outside": "snap", "snap": Distance(30, "m")}
+    assert rows_of(from_rowcol(wide, [(4, -3)], **outside)) == [(4, 0, 1, 0.0)]
+    with pytest.raises(InputError, match="outside the raster"):
+        from_rowcol(wide, [(-1, 4)], **outside)
 
 
 def test_points_outside(caplog):
@@ -147,11 +170,11 @@ def test_points_outside(caplog):
     assert "3 points left out, outside the raster: point 2" in caplog.text
     caplog.clear()
     with pytest.raises(InputError, match=r"outside the raster, which covers .*: point 4"):
-        from_xy(GRID, points, outside="snap", snap=19)
-    found = from_xy(GRID, points[:3], outside="snap", snap=19)
+        from_xy(GRID, points, outside="snap", snap=px(19))
+    found = from_xy(GRID, points[:3], outside="snap", snap=px(19))
     assert rows_of(found) == [(0, 11, 3, 0.0), (1, 1, 1, 0.0), (3, 0, 2, 0.0)]
     assert "2 points moved into the raster: point 2" in caplog.text
-    assert rows_of(from_rowcol(GRID, [(-1, 0), (0, 0)], outside="snap", snap=1)) == [
+    assert rows_of(from_rowcol(GRID, [(-1, 0), (0, 0)], outside="snap", snap=px(1))) == [
         (0, 0, 1, 0.0),
         (0, 0, 2, 0.0),
     ]
@@ -177,10 +200,10 @@ def test_features_outside(tmp_path, kind, caplog):
     assert {one[:3] for one in rows_of(found)} == inside
     assert "2 features left out (outside the raster): feature 2, feature 5" in caplog.text
     assert "2 features clipped to the raster: feature 3, feature 4" in caplog.text
-    found = from_vector(GRID, path, outside="snap", snap=5)
+    found = from_vector(GRID, path, outside="snap", snap=px(5))
     assert {one[:3] for one in rows_of(found)} == inside | {(4, 0, 2), (9, 11, 5)}
     with pytest.raises(InputError, match=r"1 of 5 features are not inside .*: feature 5; clip"):
-        from_vector(GRID, path, outside="snap", snap=4)
+        from_vector(GRID, path, outside="snap", snap=px(4))
     (tmp_path / "away").mkdir()
     with pytest.raises(InputError, match=r"2 of 2 features are not inside .*; correct its CRS"):
         from_vector(GRID, save(kind, tmp_path / "away", shapes[1], shapes[4]))

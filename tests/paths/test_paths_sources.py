@@ -29,6 +29,7 @@ from rasterio.crs import CRS
 import terrain_gpu
 from terrain_gpu.errors import InputError, OutputError, StoreError
 from terrain_gpu.grid import BlockGrid, GridSpec, cell_centres
+from terrain_gpu.grid.distance import Distance
 from terrain_gpu.io import lines as vector_lines
 from terrain_gpu.io import places as sources
 from terrain_gpu.io import vectors
@@ -248,8 +249,8 @@ def test_cells_on_nodata_are_refused(tmp_path, no_fsync):
         f"{tmp_path}/s/elevation: 2 of 3 given cells are nodata: row 4, column 5 (x 500165.0, "
         "y 4999865.0; nearest valid cell: row 3, column 5, 1 cell away), row 4, column 11 "
         "(x 500345.0, y 4999865.0; nearest valid cell: row 3, column 11, 1 cell away); move "
-        "them to valid cells (--snap CELLS of the command), or leave them out "
-        "(--nodata skip)"
+        "them to valid cells (--snap DISTANCE of the command), or leave them out "
+        "(--on-nodata skip)"
     )
 
 
@@ -626,7 +627,7 @@ def test_features_without_geometry_cover_nothing(tmp_path, kind, caplog):
         in (caplog.text)
     )
     with pytest.raises(InputError, match=r"1 of 4 features are not inside .*: feature 4; clip"):
-        from_vector(GRID, path, fields=False, outside="snap", snap=1)
+        from_vector(GRID, path, fields=False, outside="snap", snap=Distance(1, "px"))
     with pytest.raises(InputError, match="feature 1 has no geometry"):
         from_vector(GRID, save(kind, tmp_path, None, None), fields=False)
 

@@ -319,7 +319,7 @@ def test_the_commands(store, tmp_path, monkeypatch, capfd):
     assert (settings["friction"], settings["parameters"]) == ("snow", {"k": 2.0})
     # A source where the layer that the formula names has no value.
     void = "compute-sssp", "s.zarr", "--source-rowcol", "41,50", "--into", "v"
-    code, _, err = call(capfd, *void, "--nodata", "snap", "--snap", "2", *words)
+    code, _, err = call(capfd, *void, "--on-nodata", "snap", "--snap", "2px", *words)
     assert code == 0, err
     assert (whole(TileStore.open(store).layer("v"))[40:43, 48:53] == 0).sum() == 1
     ends = "--source-rowcol", "5,5", "--source-rowcol", "60,70"

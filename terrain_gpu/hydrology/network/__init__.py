@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...arguments import at_least_one, not_negative
+from ...arguments import at_least_one
 from ...facts import Settings
+from ...grid.distance import MAP_UNITS, in_unit
 from ...plurals import counted
 from ...tool import InputLayer, PathLike, PlacesLike, Tool, drawing, option, places, tool
 from ..common.tree import TREE
@@ -47,17 +48,17 @@ class ExtractNetwork(Tool):
 
     Examples
     --------
-    >>> network = extract_network("dem.zarr", "lines.gpkg", min_length=5000)
+    >>> network = extract_network("dem.zarr", "lines.gpkg", min_length="5km")
     >>> network.lines, network.length
     """
 
     path: PathLike | None = drawing(layer="network", metavar="LINES.geojson|.gpkg|.parquet|.fgb")
-    min_length: float | None = option(
+    min_length: float | str | None = option(
         default=None,
         metavar="LENGTH",
-        check=not_negative,
-        help="Remove dead ends shorter than this, in map units (metres in a geographic CRS). 0 "
-        "removes nothing; without it, only kept points count.",
+        check=in_unit(MAP_UNITS),
+        help="Remove dead ends shorter than this, such as 5km. 0 removes nothing; without it, only "
+        "kept points count.",
     )
     keep: PlacesLike | None = places(
         default=None,
@@ -75,7 +76,7 @@ class ExtractNetwork(Tool):
     short = "Write the main lines of the spanning forest"
     title = "Spanning tree as lines"
     examples = """
-    terrain-gpu network dem.zarr lines.gpkg --min-length 5000
+    terrain-gpu network dem.zarr lines.gpkg --min-length 5km
     terrain-gpu network dem.zarr ways.geojson --keep huts.geojson
     """
     operation = ".operation:network_of"
@@ -89,7 +90,7 @@ class ExtractNetwork(Tool):
 
     @classmethod
     def planned(cls, options: Settings) -> ExtractNetwork:
-        return cls("network.gpkg", min_length=0.0)
+        return cls("network.gpkg", min_length=0)
 
     @staticmethod
     def summary(result: Any) -> str:

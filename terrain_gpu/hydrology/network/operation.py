@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from ...engine.proof import Limits
 from ...engine.run import Result, Run
 from ...facts import Findings, Settings
 from ...grid import Block
+from ...grid.distance import Distance
 from ...grid.lengths import Measured, length_unit, step_lengths, whole_lengths
 from ...io.features import library_bytes
 from ...io.frames import FeatureResult
@@ -92,14 +93,21 @@ def network_of(store: TileStore | None, tool: ExtractNetwork) -> NetworkLines:
     """
     path = str(tool.path)
     if store is None:
-        return NetworkLines("", path, tool.min_length)
+        return NetworkLines("", path, 0.0)
     cells = open_forest(store).cells
     points = NO_PLACES if tool.keep is None else kept_places(cells, tool.keep)
-    return NetworkLines(str(store.path), path, tool.min_length, points)
+    return NetworkLines(str(store.path), path, _least(tool, store), points)
+
+
+def _least(tool: ExtractNetwork, store: TileStore) -> float | None:
+    """The shortest dead end that is kept, in the unit of lengths; None without a limit."""
+    length = cast("Distance | None", tool.min_length)
+    return None if length is None else length.in_map_units(store.grid, "min_length")
 
 
 def refuse(tool: ExtractNetwork, store: TileStore) -> None:
-    """Reject points to keep that cannot be used, before a spanning tree is computed."""
+    """Reject what cannot be used, before a spanning tree is computed."""
+    _least(tool, store)
     if tool.keep is not None and TREE not in store:
         kept_places(heights_in(store), tool.keep)
 

@@ -130,8 +130,10 @@ class FindStreams(Tool):
         'codes: .geojson, .json, .parquet, .fgb, or .gpkg (layer "streams"; layer "junctions" has '
         "the cells where links begin, and the outlets).",
     )
-    layer: str = reads(
-        default="elevation", help="Layer of elevations, for the drop and the slope of lines."
+    heights: str = reads(
+        default="elevation",
+        help="Layer of elevations, for the drop and the slope of lines.",
+        formerly="layer",
     )
     edge_cells: bool = option(
         default=False,
@@ -166,7 +168,7 @@ class FindStreams(Tool):
             return layers
         edge = made_by("flow-accumulation", directions=self.directions, edge_cells=True)
         counts = InputLayer("upstream_edge_cells", SIGNED_COUNTS, made_by=edge)
-        return (*layers, InputLayer(self.layer), *([counts] if self.edge_cells else []))
+        return (*layers, InputLayer(self.heights), *([counts] if self.edge_cells else []))
 
     @classmethod
     def planned(cls, options: Settings) -> FindStreams:

@@ -126,7 +126,8 @@ class StreamOrders(OnChannels):
     def result(self, result: Result) -> Streams:
         report = result.report
         if self.after is not None:
-            report.settings |= {"layer": self.after.layer, "edge_cells": self.after.edge_cells}
+            drawn = self.after
+            report.settings |= {"heights": drawn.layer, "edge_cells": drawn.edge_cells}
         names = "links", "heads", "outlets", "cells", "length"
         totals = {name: result.found[name] for name in names}
         return Streams(result.layers[self.into], **totals, report=report)
@@ -205,9 +206,9 @@ def operation_of(store: TileStore | None, tool: FindStreams) -> StreamOrders:
         if tool.edge_cells:
             open_edge_cells(store, EDGE_LAYER, codes)
         if tool.lines is not None:
-            store.layer(tool.layer)
+            store.layer(tool.heights)
     named = "" if store is None else str(store.path), tool.directions, tool.accumulation, least
     drawn = None
     if tool.lines is not None:
-        drawn = StreamLines(*named, os.fspath(tool.lines), tool.layer, tool.edge_cells)
+        drawn = StreamLines(*named, os.fspath(tool.lines), tool.heights, tool.edge_cells)
     return StreamOrders(*named, tool.order, tool.into, drawn)

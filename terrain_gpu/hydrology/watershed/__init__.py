@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...arguments import amount, is_area, not_negative
+from ...arguments import amount, is_area
 from ...errors import ArgumentError
 from ...facts import Findings, Settings
+from ...grid.distance import MAP_UNITS, in_unit
 from ...plurals import counted
 from ...tool import (
     COUNTS,
@@ -73,7 +74,7 @@ class Watershed(Tool):
 
     Examples
     --------
-    >>> labels = watershed("dem.zarr", [(120, 40), (300, 200)], snap=200).layers["watershed"]
+    >>> labels = watershed("dem.zarr", [(120, 40), (300, 200)], snap="200m").layers["watershed"]
     """
 
     pour_points: PlacesLike | None = places(
@@ -90,12 +91,12 @@ class Watershed(Tool):
         "whole numbers that is neither 0 nor nodata, such as the links of streams (streams --order "
         "link).",
     )
-    snap: float | None = option(
+    snap: float | str | None = option(
         default=None,
-        metavar="RADIUS",
-        check=not_negative,
+        metavar="DISTANCE",
+        check=in_unit(MAP_UNITS),
         help="Move each pour point to the cell with the largest accumulation within this "
-        "distance: map units, metres in a geographic CRS. Of equal ones to the nearest.",
+        "distance, such as 200m, or 3px for cells. Of equal ones to the nearest.",
     )
     snap_area: float | str | Mapping[int, float | str] | None = option(
         default=None,
@@ -127,7 +128,7 @@ class Watershed(Tool):
     short = "Label the watersheds of pour points"
     style = "labels"
     examples = """
-    terrain-gpu watershed dem.zarr --pour-points gauges.gpkg --snap 200
+    terrain-gpu watershed dem.zarr --pour-points gauges.gpkg --snap 200m
     terrain-gpu watershed dem.zarr --links links
     terrain-gpu watershed dem.tif --pour-point 470300,5501200 -o watershed.tif
     """

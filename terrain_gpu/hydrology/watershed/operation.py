@@ -21,6 +21,7 @@ from ...engine.run import Run
 from ...errors import InputError, StoreError
 from ...facts import Findings, Settings
 from ...grid import Block, ceil_div
+from ...grid.distance import Distance
 from ...io.places import PlacesLike
 from ...store import Layer, TileStore
 from ..along_flow.basin_table import band_bytes, bands, figures, joined
@@ -276,12 +277,14 @@ def refuse(tool: Watershed, store: TileStore) -> None:
         return
     if tool.snap_area is not None and not isinstance(tool.snap_area, Mapping):
         refuse_beyond_raster(tool.snap_area, store.grid, "snap_area")
-    if tool.snap is not None and tool.accumulation in store:
-        refuse_other_sums(store.layer(tool.accumulation))
+    if (snap := _snap(tool)) is not None:
+        snap.measured(store.grid)
+        if tool.accumulation in store:
+            refuse_other_sums(store.layer(tool.accumulation))
     if tool.directions not in store:
         layer = heights_in(store)
         layer.refuse_if_empty()
-    elif tool.snap is not None and tool.accumulation not in store:
+    elif snap is not None and tool.accumulation not in store:
         layer = open_directions(store, tool.directions)
     else:
         return
@@ -289,7 +292,7 @@ def refuse(tool: Watershed, store: TileStore) -> None:
         points = PourPoints.of(layer, tool.pour_points)
     if isinstance(tool.snap_area, Mapping):
         refuse_missing_areas(tool.snap_area, points)
-    points.refuse_nodata(layer, tool.snap)
+    points.refuse_nodata(layer, snap)
 
 
 def operation_of(store: TileStore | None, tool: Watershed) -> WatershedLabels:
@@ -309,15 +312,20 @@ def operation_of(store: TileStore | None, tool: Watershed) -> WatershedLabels:
     return WatershedLabels(path, digest, tool.links, tool.directions, tool.into, table, points)
 
 
+def _snap(tool: Watershed) -> Distance | None:
+    """How far points may be moved, as the tool has checked it."""
+    return cast("Distance | None", tool.snap)
+
+
 def _points(store: TileStore, codes: Layer, pour_points: PlacesLike, tool: Watershed) -> PourPoints:
     """Return the pour points, snapped if asked for."""
     with naming_nearest(store, tool.directions):
         points = PourPoints.of(codes, pour_points)
-    if tool.snap is not None:
+    if (snap := _snap(tool)) is not None:
         sums = open_sums(store, tool.accumulation, codes)
         expected = _expected(tool.snap_area, sums, points)
-        points = points.snapped(store, codes, sums, tool.snap, expected)
+        points = points.snapped(store, codes, sums, snap, expected)
     points.refuse_undrained(store, codes)
     points.tell_shared()
-    points.tell_small(codes, snapped=tool.snap is not None)
+    points.tell_small(codes, snapped=snap is not None)
     return points

@@ -14,6 +14,7 @@ import numpy as np
 from ...cells import is_nodata
 from ...errors import ArgumentError, InputError, OutsideError, StoreError
 from ...grid import GridSpec, Window, cell_centres, units
+from ...grid.distance import Distance
 from ...grid.lengths import cell_areas, step_lengths
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...io.covered import NAMED, named
@@ -88,14 +89,14 @@ class PourPoints:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def refuse_nodata(self, layer: Layer, radius: float | None) -> None:
+    def refuse_nodata(self, layer: Layer, snap: Distance | None) -> None:
         """Check that each point is on or near a valid cell, before directions are computed.
 
         Parameters
         ----------
         layer
             Elevations or directions. Cells that are nodata do not drain.
-        radius
+        snap
             Distance by which points may be moved; None if they may not.
 
         Raises
@@ -104,13 +105,14 @@ class PourPoints:
             If there is no valid cell for a point. The message names the nearest one.
         """
         none = is_nodata(values_at(layer, *self.cells.T), layer.nodata)
-        if radius is not None and none.any():
-            none[none] = most_within(layer, self.cells[none], radius)[1]
+        if snap is not None and none.any():
+            none[none] = most_within(layer, self.cells[none], snap)[1]
         if not none.any():
             return
         layer.refuse_if_empty()
-        which = "are nodata" if radius is None else f"have no valid cell within {radius:g}"
-        near = _nearest_valid(layer, self.cells[none][0].tolist(), remedy=_remedy(radius))
+        far = "" if snap is None else snap.shown(layer.grid)
+        which = f"have no valid cell within {far}" if far else "are nodata"
+        near = _nearest_valid(layer, self.cells[none][0].tolist(), remedy=_remedy(snap))
         raise InputError(
             f"{layer.path}: {none.sum()} of {len(self)} pour points {which}: "
             f"{self._named(none, layer.grid)}; {near}"
@@ -121,25 +123,25 @@ class PourPoints:
         store: TileStore,
         codes: Layer,
         sums: Layer,
-        radius: float,
+        snap: Distance,
         expected: np.ndarray | None = None,
     ) -> PourPoints:
-        """Move each point to the cell within a radius that has the largest or the expected sum.
+        """Move each point to the cell within a distance that has the largest or the expected sum.
 
         Raises
         ------
         InputError
-            If no cell within the radius of a point has a sum. The message names a cell nearby, as
+            If no cell within the distance of a point has a sum. The message names a cell nearby, as
             for `refuse_undrained`.
         """
-        cells, none = most_within(sums, self.given, radius, expected)
+        cells, none = most_within(sums, self.given, snap, expected)
         if none.any():
             sums.refuse_if_empty()
             row, col = self.cells[none][0].tolist()
             raise InputError(
                 f"{sums.path}: {none.sum()} of {len(self)} pour points have no cell that drains "
-                f"within {radius:g}: {self._named(none, sums.grid)}; "
-                f"{_nearest(store, codes, (row, col), remedy=_remedy(radius))}"
+                f"within {snap.shown(sums.grid)}: {self._named(none, sums.grid)}; "
+                f"{_nearest(store, codes, (row, col), remedy=_remedy(snap))}"
             )
         return replace(self, cells=cells)
 
@@ -299,8 +301,8 @@ def naming_nearest(store: TileStore, directions: str) -> Iterator[None]:
         raise OutsideError(f"{error}; {nearest}", error.cell) from None
 
 
-def _remedy(radius: float | None) -> str:
-    return ", or snap it (--snap)" if radius is None else ", or snap farther (--snap)"
+def _remedy(snap: Distance | None) -> str:
+    return ", or snap it (--snap)" if snap is None else ", or snap farther (--snap)"
 
 
 def _nearest(

@@ -6,6 +6,7 @@ import numpy as np
 
 from ...cells import is_nodata
 from ...grid import GridSpec
+from ...grid.distance import Distance
 from ...grid.lengths import step_lengths
 from ...store import Layer
 from .snap_kernels import improve
@@ -18,19 +19,19 @@ _PIECE = 1024
 
 
 def most_within(
-    sums: Layer, points: np.ndarray, radius: float, expected: np.ndarray | None = None
+    sums: Layer, points: np.ndarray, snap: Distance, expected: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Find the cell with the largest sum within a radius of each point.
+    """Find the cell with the largest sum within a distance of each point.
 
     On a tie, it is the nearest one, then the first in row-major order. Distances are between cell
-    centres, in the unit of `step_lengths`; see `distances`.
+    centres; see `distances`.
 
     Parameters
     ----------
     points
         int64, shape (n, 2): rows and columns.
-    radius
-        The largest distance, in the unit of `step_lengths`.
+    snap
+        The largest distance.
     expected
         float64, shape (n,): find the sum closest to this one instead of the largest.
 
@@ -39,10 +40,10 @@ def most_within(
     cells
         int64, shape (n, 2): rows and columns.
     none
-        bool, shape (n,): points with no sum within the radius.
+        bool, shape (n,): points with no sum within it.
     """
     grid = sums.grid
-    steps = step_lengths(grid)[::2].copy()
+    steps, radius = snap.measured(grid)
     across, down = steps
     best = np.zeros(len(points), sums.dtype if expected is None else np.float64)
     away, cells = np.full(len(points), np.inf), np.full(len(points), -1)

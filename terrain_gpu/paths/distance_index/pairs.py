@@ -10,6 +10,7 @@ from typing import Any
 
 from ...errors import InputError
 from ...grid import GridSpec
+from ...grid.distance import Distance
 from ...io.places import Places, from_rowcol, from_xy
 from ...io.text_tables import ADVICE, read_rows, refuse_more_fields
 
@@ -18,7 +19,7 @@ _CELLS = "from_row", "from_col", "to_row", "to_col"
 
 
 def read_pairs(
-    grid: GridSpec, path: str | os.PathLike[str], *, snap: int | None = None
+    grid: GridSpec, path: str | os.PathLike[str], *, snap: Distance | None = None
 ) -> tuple[Places, Places]:
     """Read pairs of places from a text file.
 
@@ -29,7 +30,7 @@ def read_pairs(
         to_x, to_y, in the raster's CRS; or from_row, from_col, to_row, to_col, counted from 0. A
         field named id, if there is one, labels the pairs. Other fields are ignored.
     snap
-        Move places outside the raster to its nearest cell, within this many cells.
+        Move places outside the raster to its nearest cell, within this distance.
 
     Raises
     ------

@@ -22,6 +22,7 @@ from ...engine.plan import PER_ROW, require
 from ...errors import ArgumentError, InputError
 from ...facts import JsonObject, Settings
 from ...grid import cell_centres
+from ...grid.distance import CELLS, Distance, in_unit
 from ...io.features import LINES, Feature, library_bytes, write_features
 from ...io.lines import PARQUET, checked_target, import_parquet, tell_without_crs
 from ...io.places import Places, PlacesLike, as_places
@@ -77,17 +78,13 @@ class IndexQuery(Described):
     report: Report
 
 
-def _snap(name: str, value: object) -> int:
-    return arguments.whole(name, value, 1, 1000)
-
-
-@checked(data=arguments.store, snap=_snap, trace=flag, output=path, paths=path)
+@checked(data=arguments.store, snap=in_unit(CELLS), trace=flag, output=path, paths=path)
 def query_index(
     data: str | os.PathLike[str] | TileStore,
     starts: PlacesLike,
     ends: PlacesLike,
     *,
-    snap: int | None = None,
+    snap: float | str | Distance | None = None,
     trace: bool = False,
     output: str | os.PathLike[str] | None = None,
     paths: str | os.PathLike[str] | None = None,
@@ -109,7 +106,8 @@ def query_index(
         Cells, as for `shortest_paths`, as many starts as ends: a path leads from the first start to
         the first end, and so on. Pairs with the same start are computed by one search.
     snap
-        Move nodata cells and cells on barriers to the nearest valid cell within this many cells.
+        Move nodata cells and cells on barriers to the nearest valid cell within this distance, such
+        as "200m", or "3px" for cells.
     trace
         Also return the cells of the paths.
     output
@@ -279,7 +277,7 @@ class _Answers:
             yield xy if len(xy) > 1 else np.repeat(xy, 2, axis=0), own
 
 
-def _usable(operation: DistanceIndex, given: PlacesLike, name: str, snap: int | None) -> Places:
+def _usable(operation: DistanceIndex, given: PlacesLike, name: str, snap: Any) -> Places:
     """Convert places to valid cells, in the order in which they are given."""
     found = as_places(operation.grid, given, name).as_given()
     if not len(found):
