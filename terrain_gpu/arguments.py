@@ -23,6 +23,7 @@ import numpy as np
 from .cells import layer_dtype
 from .errors import ArgumentError, InputError, plain
 from .facts import Settings
+from .similar import did_you_mean
 
 Backend = Literal["auto", "cpu", "cuda"]
 Connectivity = Literal[8, 4]
@@ -151,7 +152,7 @@ def checked(*rules: Rule, **special: Check) -> Callable[[Callable[P, R]], Callab
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            with complete(signature.bind(*args, **kwargs)) as bound:
+            with complete(bind(signature, args, kwargs)) as bound:
                 both = [bound.arguments.get(name) for name in ("client", "threads")]
                 if all(one is not None for one in both):
                     remedy = "None with a client, whose workers have their own"
@@ -168,6 +169,23 @@ def checked(*rules: Rule, **special: Check) -> Callable[[Callable[P, R]], Callab
         return call
 
     return decorate
+
+
+def bind(
+    signature: inspect.Signature, args: Any, kwargs: Mapping[str, Any]
+) -> inspect.BoundArguments:
+    """The arguments of a call.
+
+    Raises
+    ------
+    TypeError
+        If they do not fit; of a mistyped name with the one that was meant.
+    """
+    free = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
+    for name in () if free else kwargs.keys() - signature.parameters.keys():
+        if like := did_you_mean(name, signature.parameters):
+            raise TypeError(f"got an unexpected keyword argument {name!r}{like}")
+    return signature.bind(*args, **kwargs)
 
 
 def described(value: object) -> str:
@@ -351,7 +369,8 @@ def one_of(values: Collection[Any]) -> Check:
         else:
             use = f"one of {', '.join(words)}" if len(words) > 2 else " or ".join(words)
             text = " {value} is not known; use {use}"
-        raise refused(name, text, value=described(value), use=use)
+        like = did_you_mean(value, words)
+        raise refused(name, f"{text}{{like}}", value=described(value), use=use, like=like)
 
     return check
 

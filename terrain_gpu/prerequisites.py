@@ -11,6 +11,7 @@ from .errors import StoreError
 from .facts import Settings
 from .progress import Progress, silent
 from .running import checked_files, compute
+from .similar import did_you_mean
 from .store import TileStore
 from .store.objects import ObjectPath
 from .store.run import check_layer_name, unfinished_inputs, unfinished_run
@@ -139,7 +140,7 @@ def _refuse_missing(asked: Tool, store: TileStore) -> None:
         else:
             raise StoreError(
                 f"{store.path}: no layer {layer!r}; it has: {', '.join(store.layers) or 'none'}; "
-                f"terrain-gpu {maker.command} makes one"
+                f"terrain-gpu {maker.command} makes one{did_you_mean(layer, store.layers)}"
             )
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import ClassVar, NoReturn, TypeVar
 
 from .errors import InputError
+from .similar import did_you_mean
 
 MOST_NESTED = 50
 """Largest depth of nested parentheses: a parser recurses for each."""
@@ -119,6 +120,8 @@ class Tokens:
         """Consume and return the name of a layer, one of `available`."""
         name, names = self.token, [*available]
         if name not in names:
-            self.refuse(f"there is no layer {name[:40]!r}, only {', '.join(names[:20]) or 'none'}")
+            there = ", ".join(names[:20]) or "none"
+            like = did_you_mean(name, names)
+            self.refuse(f"there is no layer {name[:40]!r}, only {there}{like}")
         self.next()
         return name

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from functools import wraps
 from typing import Any
 
 import click
 
 from ..errors import OutputError
+from ..similar import did_you_mean
 
 
 def without_resume(command: Any) -> Any:
@@ -27,6 +29,15 @@ def without_resume(command: Any) -> Any:
             raise OutputError(str(error).replace(RESUME, again)) from error.__cause__
 
     return advising
+
+
+def about_word(error: click.UsageError) -> str:
+    """The word that a mistyped one of some choices may have meant."""
+    kind = error.param.type if isinstance(error, click.BadParameter) and error.param else None
+    given = re.match(r"'(.*)' is not one of", error.message)
+    if given is None or not isinstance(kind, click.Choice):
+        return ""
+    return did_you_mean(given[1], kind.choices)
 
 
 def about_minus(error: click.UsageError) -> str:

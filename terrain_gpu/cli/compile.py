@@ -18,6 +18,7 @@ from ..arguments import MOST_THREADS
 from ..engine.machine import available_threads
 from ..errors import InputError, OutputError, TerrainError
 from ..plurals import counted
+from ..similar import did_you_mean
 from . import options
 from .sections import program_command
 
@@ -96,7 +97,10 @@ def command(
     terrain-gpu compile compute-sssp --dtype uint16
     """
     if unknown := [name for name in commands if name not in NAMES]:
-        raise InputError(f"no kernels of {unknown[0]!r} to compile; choose from {', '.join(NAMES)}")
+        raise InputError(
+            f"no kernels of {unknown[0]!r} to compile; choose from {', '.join(NAMES)}"
+            f"{did_you_mean(unknown[0], NAMES)}"
+        )
     before, start = _kept(), time.perf_counter()
     chosen = commands or NAMES
     chains = [{name: chain[name] for name in chain if name in chosen} for chain in CHAINS]

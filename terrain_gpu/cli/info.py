@@ -4,26 +4,38 @@ from __future__ import annotations
 
 import click
 
+from ..arguments import is_raster
 from ..engine.plan import format_size
+from ..errors import without_secrets
 from ..facts import JsonObject
 from ..grid import wkt_name
 from ..plurals import counted
 from . import options
 from .sections import program_command
+from .working import Given, store_option
 
 
 @program_command("info", short_help="Describe a store")
-@click.argument("store", metavar="STORE")
+@click.argument("store", metavar="STORE|RASTER")
+@store_option
+@options.scratch_option
+@options.progress_option
 @options.json_option
 @options.verbosity_options
-def command(store: str, json_target: str | None) -> None:
-    """Describe the grid and the layers of STORE."""
+def command(store: str, kept: str | None, json_target: str | None) -> None:
+    """Describe the grid and the layers of STORE, or of what RASTER becomes in one.
+
+    \b
+    terrain-gpu info dem.zarr
+    terrain-gpu info dem.tif
+    """
     from ..report import Report
-    from ..store import TileStore
 
     report = Report("info")
-    with report.measured():
-        found = report.result = TileStore.open(store).describe()
+    with report.measured(), Given.read_only(store, {"kept": kept}) as opened:
+        found = report.result = opened.describe()
+        if is_raster(store):
+            found["store"] = without_secrets(store)
     report.cells = found["cells"]
     report.valid_cells = max(
         (layer["valid_cells"] or 0 for layer in found["layers"].values()), default=0

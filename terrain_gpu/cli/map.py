@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import webbrowser
 from threading import Thread
+from typing import Any
 
 import click
 
 from . import options
 from .sections import program_command
+from .working import Given, store_option
 
 
 @program_command("map", short_help="Show a store as a map in the browser")
-@click.argument("store", metavar="STORE")
+@click.argument("store", metavar="STORE|RASTER")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -22,14 +25,14 @@ from .sections import program_command
     help="Port to listen on.  [default: any that is free]",
 )
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
+@store_option
 @options.memory_limit_option
 @options.threads_option
 @options.scratch_option
+@options.progress_option
 @options.verbosity_options
-def command(
-    store: str, port: int, no_browser: bool, memory_limit: str | None, threads: int | None
-) -> None:
-    """Show STORE as a map in the browser, until Ctrl-C.
+def command(store: str, port: int, no_browser: bool, kept: str | None, **limits: Any) -> None:
+    """Show STORE, or a RASTER, as a map in the browser, until Ctrl-C.
 
     The map shows a hillshade and all layers with legends. A click computes the cost distance from
     there, around barriers that you draw, or the watershed upstream. Build overviews first: large
@@ -42,11 +45,13 @@ def command(
     \b
     terrain-gpu overviews dem.zarr
     terrain-gpu map dem.zarr
+    terrain-gpu map dem.tif
     """
     from ..map import MapServer
 
     with (
-        MapServer(store, port=port, memory_limit=memory_limit, threads=threads) as server,
+        Given.read_only(store, {"kept": kept, **limits}) as opened,
+        MapServer(opened, port=port, name=os.path.basename(store), **limits) as server,
         contextlib.suppress(KeyboardInterrupt, options.Interrupted),
     ):
         click.echo(server.url)

@@ -44,7 +44,7 @@ from ..facts import Settings
 from ..plurals import counted
 from ..progress import Progress
 from ..tool import as_option
-from .advice import about_minus, without_resume
+from .advice import about_minus, about_word, without_resume
 from .terminal import echo, log_handler, prepare, printable, settle
 
 if TYPE_CHECKING:
@@ -565,7 +565,8 @@ def _guarded(body: Callable[[], Any]) -> int:
             sys.stdout.flush()  # on a full disk it fails here, not at the interpreter's end
     except click.UsageError as error:
         where = f" (see {error.ctx.command_path} --help)" if error.ctx else ""
-        return _fail(error, f"{error.format_message().rstrip('.')}{about_minus(error)}{where}", 2)
+        advice = about_word(error) + about_minus(error)
+        return _fail(error, f"{error.format_message().rstrip('.')}{advice}{where}", 2)
     except click.ClickException as error:
         return _fail(error, error.format_message(), 2)
     except FormulaError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..arguments import is_raster
 from ..errors import (
     ClusterError,
     InputError,
@@ -19,6 +20,7 @@ from ..errors import (
     StoreError,
     TerrainError,
     VerificationError,
+    without_secrets,
 )
 from ..facts import Findings, Settings
 from ..plurals import counted
@@ -28,6 +30,7 @@ from ..tools import TOOLS, tool_of
 from . import options
 from .sections import program_command
 from .stored import Check, accepted_now, of_data, of_levels
+from .working import Given, store_option
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -41,7 +44,7 @@ LINES = (".geojson", ".gpkg", ".parquet", ".fgb")
 
 
 @program_command("verify", short_help="Verify results and data of a store")
-@click.argument("store", metavar="STORE")
+@click.argument("store", metavar="STORE|RASTER")
 @click.option(
     "--data",
     is_flag=True,
@@ -71,6 +74,7 @@ LINES = (".geojson", ".gpkg", ".parquet", ".fgb")
     help="Accept the present cells of LAYER after another program changed them on purpose. x, y or "
     "spatial_ref: write these coordinates again.",
 )
+@store_option
 @options.memory_limit_option
 @options.threads_option
 @options.backend_option
@@ -94,6 +98,7 @@ def command(
     layer: str | None,
     heights: str | None,
     accepted: tuple[str, ...],
+    kept: str | None,
     backend: str,
     device: Any,
     gpu_memory_limit: int | None,
@@ -102,7 +107,8 @@ def command(
 ) -> None:
     """Verify the results in STORE: its layers mst, distance, backlink and allocation, the layers
     made by convert-dataset, slope, label-components, accumulate, streams, calc, corridor and
-    rasterize, and the distance index.
+    rasterize, and the distance index. A RASTER is converted to a store first: with --file, features
+    are compared with its cells.
 
     Checks every cell, and every edge of the grid, of each result. The sources of distances are not
     recorded: cells whose backlink is 0 count as sources, or, without backlinks, cells at distance
@@ -123,11 +129,8 @@ def command(
     terrain-gpu verify dem.zarr --file dem.tif
     terrain-gpu verify dem.zarr --file streams.gpkg --heights carved
     terrain-gpu verify dem.zarr --file paths.gpkg --layer distance
-    terrain-gpu verify dem.zarr --file contours.gpkg
+    terrain-gpu verify dem.tif --file contours.gpkg
     """
-    from ..report import Report
-    from ..store import TileStore
-
     if bool(file) + data + bool(accepted) > 1:
         raise click.UsageError("give only one of --file, --data and --accept-changes")
     if layer and not file:
@@ -135,24 +138,43 @@ def command(
     of_file = _of_file(file, layer, heights)
     here = (file and "--file") or (accepted and "--accept-changes")
     _refuse_workers(limits["client"], here or None, backend)
-    opened = TileStore.open(store)
+    if accepted and is_raster(store) and kept is None:
+        raise click.UsageError(f"{store} is a raster: --accept-changes needs a store")
+    with Given.read_only(store, {"kept": kept, **limits}) as opened:
+        checks: dict[str, Check] = {}
+        if data:
+            checks = of_data(opened)
+        elif file:
+            checks = {file: of_file}
+        elif not accepted:
+            gpu = {"backend": backend, "device": device, "gpu_memory_limit": gpu_memory_limit}
+            checks = _results(opened, gpu)
+        accept = [partial(accepted_now, opened, name) for name in accepted]
+        _verify(store, opened, checks, accept, json_target, limits, of="file" if file else "layer")
+
+
+def _verify(
+    store: str,
+    opened: TileStore,
+    checks: dict[str, Check],
+    accept: Sequence[Callable[[], str]],
+    json_target: str | None,
+    limits: dict[str, Any],
+    *,
+    of: str,
+) -> None:
+    """Run the checks of a store, report them, and raise the worst of their errors."""
+    from ..report import Report
+
     limits, figures = _of_cluster(opened, **limits)
-    checks: dict[str, Check] = {}
-    if data:
-        checks = of_data(opened)
-    elif file:
-        checks = {file: of_file}
-    elif not accepted:
-        gpu = {"backend": backend, "device": device, "gpu_memory_limit": gpu_memory_limit}
-        checks = _results(opened, gpu)
     report = Report("verify")
     report.cells = opened.grid.cells
-    report.result["store"] = str(opened.path)
+    report.result["store"] = without_secrets(store) if is_raster(store) else str(opened.path)
     wrong: list[TerrainError] = []
     lines = []
     with report.measured():
-        for name in accepted:
-            lines.append(f"{store}: {accepted_now(opened, name)}")
+        for accepted in accept:
+            lines.append(f"{store}: {accepted()}")
         for name, check in checks.items():
             advice = "the store is unchanged"
             with (
@@ -169,7 +191,7 @@ def command(
                         error.name_file(name)
                     found, line = {"error": str(error)}, ""
                     if isinstance(error, VerificationError):
-                        line = f"{'file' if file else 'layer'} {name} is wrong"
+                        line = f"{of} {name} is wrong"
                     wrong.append(error)
             report.result[name] = {"verified": "error" not in found, **found}
             report.result[name] |= figures.since_last()

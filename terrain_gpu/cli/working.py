@@ -17,6 +17,7 @@ import click
 
 from ..arguments import is_raster
 from ..facts import Settings
+from ..similar import did_you_mean
 from . import options
 from .places import file_and_layer, from_file, is_vector, naming
 
@@ -75,11 +76,18 @@ class Given:
 
     @classmethod
     def of(
-        cls, path: str, written: list[str], settings: Settings, layers: Sequence[str] = ()
+        cls,
+        path: str,
+        written: list[str],
+        settings: Settings,
+        layers: Sequence[str] = (),
+        *,
+        reading: bool = False,
     ) -> Given:
         """Check the argument and the settings about it; take --store out of the settings.
 
-        `layers` are the options that name layers to write, of which -o writes the first.
+        `layers` are the options that name layers to write, of which -o writes the first. A command
+        that is only `reading` writes nothing that would be lost with a temporary store.
         """
         raster, kept = is_raster(path), settings.pop("kept", None)
         if kept is not None and not raster:
@@ -90,7 +98,7 @@ class Given:
         found = cls(path, written, raster, kept)
         if not found.temporary:
             return found
-        if not written:
+        if not written and not reading:
             raise click.UsageError(
                 f"{path} is a raster: give -o for the result, or --store to keep it"
             )
@@ -105,6 +113,19 @@ class Given:
                 "a store; give --store too"
             )
         return found
+
+    @classmethod
+    @contextmanager
+    def read_only(cls, path: str, settings: dict[str, Any]) -> Iterator[TileStore]:
+        """The store of a command that only reads one: the one given, or made of a raster."""
+        from ..store import TileStore
+
+        given = cls.of(path, [], settings, reading=True)
+        if not given.raster:
+            yield TileStore.open(path)
+            return
+        with given.store(settings) as at:
+            yield TileStore.open(at)
 
     @property
     def inputs(self) -> dict[str, str | None]:
@@ -131,14 +152,15 @@ class Given:
         from ..store.files import RESUME
 
         if self.kept is not None:
-            again = {"resume": True, "overwrite": settings["overwrite"]}
+            again = {"resume": True, "overwrite": settings.get("overwrite", False)}
             try:  # a finished layer of the same raster is left as it is
                 _convert(self.path, self.kept, settings, **again)
             except StoreError as error:
                 raise StoreError(f"--store must hold {self.path} as it is now; {error}") from None
             yield self.kept
             return
-        beside = None if "://" in self.written[-1] else Path(self.written[-1]).absolute().parent
+        remote = not self.written or "://" in self.written[-1]
+        beside = None if remote else Path(self.written[-1]).absolute().parent
         place = os.environ.get("TERRAIN_GPU_SCRATCH") or beside or gettempdir()
         with self._temporary_folder(place) as made:
             store = os.path.join(made, "store.zarr")
@@ -230,6 +252,7 @@ def layer_of(option: str, store: TileStore, settings: Settings, nor: str = "") -
             raise StoreError(
                 f"--{option} {given}: {nor}{store.path} has no layer {given!r}; it has: "
                 f"{', '.join(store.layers)}; name a file with its extension, such as {option}.tif"
+                f"{did_you_mean(given, store.layers)}"
             )
         return given
     name = _layer_called(given)

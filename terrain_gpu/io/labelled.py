@@ -18,6 +18,7 @@ import numpy as np
 from ..arguments import (
     LABELLED,
     HasDeviceMemory,
+    bind,
     complete,
     from_device,
     is_dataarray,
@@ -156,7 +157,7 @@ def takes_dataarrays(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        with complete(signature.bind(*args, **kwargs)) as bound:
+        with complete(bind(signature, args, kwargs)) as bound:
             return run(bound)
 
     def run(bound: inspect.BoundArguments) -> R:

@@ -26,6 +26,7 @@ from ..facts import JsonObject
 from ..grid import GridSpec
 from ..grid.crs import equal, grid_crs
 from ..plurals import counted
+from ..similar import did_you_mean
 from ..store.objects import refuse_url
 from .covered import named
 from .crs import crs_name, read_crs
@@ -299,6 +300,7 @@ def _refuse_lack(path: Source, wanted: Iterable[str], have: Iterable[str]) -> No
         others = f"only {', '.join(have)}" if have else "and no other fields"
         raise InputError(
             f"{path}: its features have no field {lacks[0]!r}, {others}; name another field"
+            f"{did_you_mean(lacks[0], have)}"
         )
 
 

@@ -114,6 +114,8 @@ class MapServer:
         A store, or its path or URL.
     port
         Port to listen on; 0 for any free port.
+    name
+        What the page calls the map; the name of the store if empty.
     memory_limit, threads
         For runs: limit on the peak resident set size in bytes (a quarter of RAM when None), and
         number of threads (all processors when None).
@@ -144,12 +146,14 @@ class MapServer:
         store: str | os.PathLike[str] | TileStore,
         *,
         port: int = 0,
+        name: str = "",
         memory_limit: int | str | None = None,
         threads: int | None = None,
     ) -> None:
         opened = store if isinstance(store, TileStore) else TileStore.open(store)
         if not opened.layers:
             raise InputError(f"{opened.path}: has no layers; convert a raster first")
+        self.name = name or os.path.basename(str(opened.path))
         self.token = secrets.token_urlsafe(24)
         self.source = Source(opened, 1, opened.grid.shape, {})
         self.heights = _heights(opened)
@@ -285,7 +289,7 @@ class MapServer:
             levels += overviews_of(store, self.heights)[0]
         return _json(
             {
-                "name": os.path.basename(str(store.path)),
+                "name": self.name,
                 "rows": grid.rows,
                 "cols": grid.cols,
                 "transform": list(grid.transform),

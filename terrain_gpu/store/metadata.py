@@ -23,6 +23,7 @@ from ..described import Described
 from ..errors import InputError, StoreError
 from ..facts import JsonObject
 from ..grid import TILE, GridSpec
+from ..similar import did_you_mean
 from .checksums import crc_of_json
 from .coding import BLOSC_LEVEL, ZSTD_LEVEL, shuffle_of
 from .files import new_file, sync_folder, write_whole
@@ -409,7 +410,13 @@ class TileStore(Described):
         have = ", ".join(self.layers) or "none"
         file = f"; to make a layer of this file: convert-dataset {name} STORE --layer NAME"
         missing = "; there is no such file either"
-        hint = "" if "." not in name else file if os.path.isfile(name) else missing
+        hint = (
+            did_you_mean(name, self.layers)
+            if "." not in name
+            else file
+            if os.path.isfile(name)
+            else missing
+        )
         raise StoreError(f"{self.path}: no layer {name!r}; it has: {have}{hint}")
 
     def find(self, name: str) -> Layer | None:

@@ -160,9 +160,9 @@ OPTIONS = {
     "verify scratch overwrite progress json quiet verbose help",
     "terrain-gpu contours": "layer breaks interval base polygons cumulative store memory-limit "
     "threads workers scheduler verify scratch overwrite progress json quiet verbose help",
-    "terrain-gpu verify": "data file layer heights accept-changes memory-limit threads "
+    "terrain-gpu verify": "data file layer heights accept-changes store memory-limit threads "
     "backend device gpu-memory-limit workers scheduler scratch progress json quiet verbose help",
-    "terrain-gpu info": "json quiet verbose help",
+    "terrain-gpu info": "store scratch progress json quiet verbose help",
     "terrain-gpu plan": "dtype for layer block-size weight cost parameter friction barriers "
     "backlink allocation connectivity metric points targets pairs tile levels flats method epsilon "
     "keep weights statistic areas exclude-self edge-cells directions aspect polygons cumulative "

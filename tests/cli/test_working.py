@@ -245,3 +245,29 @@ def test_warnings_name_the_raster_and_not_its_temporary_store(tmp_path, monkeypa
     assert ended.returncode == 0
     assert "WARNING: dem.tif: no CRS, so map units" in ended.stderr
     assert ".terrain-gpu-" not in ended.stderr
+
+
+@pytest.mark.parametrize("kept", ["", "--store k.zarr"])
+def test_rasters_are_described_and_verified(world, capfd, kept):
+    assert call(capfd, "convert-dataset dem.tif s.zarr")[0] == 0
+    wanted = call(capfd, "info s.zarr")[1].splitlines()[1:]
+    code, out, _ = call(capfd, f"info dem.tif {kept} --json r.json")
+    assert (code, out.splitlines()) == (0, ["dem.tif", *wanted])
+    assert json.loads((world / "r.json").read_text())["result"]["store"] == "dem.tif"
+    assert call(capfd, "contours dem.tif c.gpkg --interval 500")[0] == 0
+    code, out, _ = call(capfd, f"verify dem.tif --file c.gpkg {kept} --json r.json")
+    assert (code, "dem.tif: file c.gpkg verified" in out) == (0, True)
+    assert json.loads((world / "r.json").read_text())["result"]["c.gpkg"]["verified"]
+    code, out, _ = call(capfd, f"verify dem.tif {kept}")
+    assert (code, "dem.tif: layer elevation verified" in out) == (0, True)
+    assert os.path.exists("k.zarr") == bool(kept)
+
+
+def test_what_is_neither_store_nor_raster(world, capfd):
+    for words, what in (
+        ("info gone.tif", "gone.tif: no such raster or store"),
+        ("verify dem.tif --accept-changes x", "--accept-changes needs a store"),
+        ("map s.zarr --store k.zarr", "--store k.zarr is for a raster"),
+    ):
+        code, _, err = call(capfd, words)
+        assert (code, what in err) == (2, True), err

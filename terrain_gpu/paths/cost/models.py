@@ -17,6 +17,7 @@ import numpy as np
 
 from ...arguments import CostName, described, refused
 from ...errors import ArgumentError, InputError, PlanError
+from ...similar import did_you_mean
 from .formula.presets import PRESETS
 from .formula.program import Formula, compiled
 from .formula.tree import CONSTANTS, NAMES, FormulaTree, read_formula
@@ -517,7 +518,8 @@ def refuse_bottleneck(cost: str | None) -> None:
 def _unknown(value: object) -> ArgumentError:
     return ArgumentError(
         "{cost} {value} is not known; use one of {known}, or a formula such as "
-        "'length * exp(abs(slope))'",
+        "'length * exp(abs(slope))'{like}",
         value=described(value),
+        like=did_you_mean(value, (*MODELS, *PRESETS)),
         known=", ".join((*MODELS, *PRESETS)),
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from ....errors import FormulaError, InputError
+from ....similar import did_you_mean
 
 NAMES = {
     "dz": "z_to - z_from",
@@ -259,7 +260,8 @@ class _Reader:
         known = ", ".join((*NAMES, *CONSTANTS, *self.parameters))
         layers = f"; layers: {', '.join(sorted(self.layers))}" if self.layers else ""
         known = f"{known}{layers}; or define it as a parameter"
-        self.refuse(at, f"unknown name {name!r} (known: {known})")
+        like = did_you_mean(name, (*NAMES, *CONSTANTS, *self.parameters, *self.layers, *FUNCTIONS))
+        self.refuse(at, f"unknown name {name!r} (known: {known}){like}")
 
     def known(self, name: str) -> Node:
         """A value of `NAMES`, some of which are made of others."""
