@@ -53,9 +53,7 @@ def test_commands(store, words):
 
 
 def test_python(store):
-    with pytest.raises(
-        InputError, match=r"order 'strahlr' is not known; .*; did you mean strahler"
-    ):
+    with pytest.raises(InputError, match=r"order .* is not known; .*; did you mean strahler"):
         terrain_gpu.streams(store, 9, order="strahlr")
     with pytest.raises(TypeError, match="unexpected keyword argument 'treshold'; did you mean thr"):
         terrain_gpu.streams(store, treshold=9)
