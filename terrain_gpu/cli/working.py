@@ -116,7 +116,7 @@ class Given:
 
     @classmethod
     @contextmanager
-    def read_only(cls, path: str, settings: dict[str, Any]) -> Iterator[TileStore]:
+    def read_only(cls, path: str, settings: Settings) -> Iterator[TileStore]:
         """The store of a command that only reads one: the one given, or made of a raster."""
         from ..store import TileStore
 

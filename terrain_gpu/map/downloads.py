@@ -90,7 +90,7 @@ def command_of(store: Path, job: JsonObject) -> str:
     if job["kind"] == "watershed":
         words = ["terrain-gpu", "watershed", str(level), "--pour-point-rowcol", *cells]
         if job["snap"]:
-            words += ["--snap", f"{job['snap']:g}"]
+            words += ["--snap", f"{job['snap']:g} map units"]
         return shlex.join([*words, "-o", "upstream.tif"])
     words = ["terrain-gpu", "compute-sssp", str(level)]
     for cell in cells:

@@ -100,7 +100,7 @@ def upstream(job: Settings, limits: Settings) -> str:
     watershed(
         job["store"],
         job["places"],
-        snap=job["snap"] or None,
+        snap=f"{job['snap']!r} map units" if job["snap"] else None,
         into="upstream",
         table=table,
         overwrite=True,

@@ -37,7 +37,7 @@ COMMANDS = {
     "hand": "--to-outlets",
     "label-components": "--where 'elevation > 5' --table t.csv",
     "least-cost-network": f"{PLACES}",
-    "network": "out.gpkg --min-length 3",
+    "network": "out.gpkg --min-length 3m",
     "polygons": "out.gpkg",
     "rasterize": "--features lines.geojson",
     "slope": "",
@@ -230,7 +230,7 @@ def test_areas_of_lines_and_polygons_in_mercator(tmp_path, monkeypatch, caplog):
         ("polygons dem.tif a.gpkg", "areas"),
         ("contours dem.tif b.gpkg --interval 2 --polygons", "areas"),
         ("contours dem.tif c.gpkg --interval 2", ""),
-        ("network dem.tif d.gpkg --min-length 30", "lengths"),
+        ("network dem.tif d.gpkg --min-length 30m", "lengths"),
     ):
         caplog.clear()
         with caplog.at_level(logging.WARNING):

@@ -589,7 +589,8 @@ def test_a_catchment_its_way_down_and_its_files(tmp_path):
         server.start()
         told = done(server, {"kind": "watershed", "places": [[30, 42]], "snap": 20})
         assert told["state"] == "done", told
-        assert f"{store} --pour-point-rowcol 30,42 --snap 20 -o upstream.tif" in told["command"]
+        words = f"{store} --pour-point-rowcol 30,42 --snap '20 map units' -o upstream.tif"
+        assert words in told["command"]
         run = told["run"]
         found = ask(server, f"runs/{run}/catchment")[1]
         assert (found["run"], found["outlet"]) == (run, [30, 40])  # snapped to the channel
