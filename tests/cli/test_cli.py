@@ -131,7 +131,7 @@ OPTIONS = {
     "max-cost-field output path layer store memory-limit threads backend device "
     "gpu-memory-limit workers scheduler verify resume scratch overwrite progress json quiet "
     "verbose help",
-    "terrain-gpu least-cost-network": "source source-rowcol sources id-field outside nodata "
+    "terrain-gpu least-cost-network": "source source-rowcol sources id-field outside on-nodata "
     "snap pairs nearest cost friction barriers parameter reverse max-slope vertical-factor "
     "no-corner-cutting connectivity wrap max-cost output table layer into store memory-limit "
     "threads backend device gpu-memory-limit workers scheduler verify resume scratch overwrite "

@@ -240,7 +240,7 @@ OF_PLACES = {
         "target-id-field",
         "cost-field",
         "outside",
-        "on_nodata",
+        "on-nodata",
         "snap",
         "max-cost-field",
     ),
