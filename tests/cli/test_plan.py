@@ -149,7 +149,7 @@ watershed --pour-points r.geojson --snap 3 --snap-area 9 --accumulation areas : 
 watershed --links channels --directions flow_direction : --links channels
 streams --threshold 9 --accumulation flow_accumulation --into q : --threshold 9
 streams --threshold 9 --order link --directions flow_direction : --threshold 9 --order link
-streams --threshold 9 --lines l.gpkg --layer elevation : --threshold 9 --lines
+streams --threshold 9 --lines l.gpkg --heights elevation : --threshold 9 --lines
 streams --threshold 9 --lines l.gpkg --edge-cells : --threshold 9 --lines --edge-cells
 terrain-indices --accumulation areas --slope slope --min-slope 1 --twi q --spi p --ls l :
 terrain-indices --accumulation areas --twi q : <
