@@ -203,7 +203,7 @@ def test_layers_of_other_settings_are_replaced_only_when_asked(store, capsys):
         ("hand s.zarr --threshold 9 --accumulation own", "no layer 'own'; it has: elevation"),
         ("hand s.zarr --threshold 9 --into mst", "--into mst: that is the spanning tree"),
         ("hand s.zarr --threshold 9 --into flow_accumulation", "--accumulation already names this"),
-        ("streams s.zarr --threshold 9 --heights own --lines l.gpkg", "no layer 'own'; it has: ele"),
+        ("streams s.zarr --threshold 9 --heights own --lines l.gpkg", "no layer 'own'; it has: el"),
         (
             "streams s.zarr --threshold 9 --accumulation own",
             "no layer 'own'; it has: elevation",
