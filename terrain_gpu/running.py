@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,9 +22,6 @@ from .grid import BlockGrid, GridSpec
 from .progress import Progress, silent
 from .store import TileStore
 from .tool import COUNTS, SIGNED_COUNTS, FileKind, Tool, drawn, options_of
-
-if TYPE_CHECKING:
-    pass
 
 
 def compute(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import click
 
@@ -11,9 +11,6 @@ from ..engine.plan import format_size
 from ..grid.neighbours import ENCODINGS
 from . import options
 from .sections import program_command
-
-if TYPE_CHECKING:
-    pass
 
 
 class Number(click.ParamType):

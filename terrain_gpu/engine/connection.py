@@ -11,7 +11,7 @@ import resource
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import wait
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..arguments import MOST_DEVICES, Devices
 from ..errors import ClusterError, InputError
@@ -20,9 +20,6 @@ from ..plurals import counted
 from .forks import without_interrupts, without_pandas
 from .machine import BASELINE, MB, available_threads, machine_memory
 from .plan import format_size
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger(__name__)
 

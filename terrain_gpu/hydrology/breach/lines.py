@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -32,9 +32,6 @@ from .base import BreachState, PitSearch, compile_kernels
 from .kernels import new_search, trace_way
 from .kinds import PIT
 from .pits import BlockFiles
-
-if TYPE_CHECKING:
-    pass
 
 LAYER = "breach_lines"
 """Name of the layer in a GeoPackage."""

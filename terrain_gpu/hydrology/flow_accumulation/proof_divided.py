@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -28,9 +28,6 @@ from ..common.codes import open_directions
 from ..common.weights import Rule, rule_of
 from ..divided_flow.division import EXPONENTS, METHODS, geometry
 from ..divided_flow.proof_kernels import receive
-
-if TYPE_CHECKING:
-    pass
 
 _MOST = 1 << 51
 """More units than the sum of any cell."""

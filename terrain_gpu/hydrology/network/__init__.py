@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...arguments import at_least_one
 from ...facts import Settings
@@ -10,9 +10,6 @@ from ...grid.distance import MAP_UNITS, in_unit
 from ...plurals import counted
 from ...tool import InputLayer, PathLike, PlacesLike, Tool, drawing, option, places, tool
 from ..common.tree import TREE
-
-if TYPE_CHECKING:
-    pass
 
 
 @tool

@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -30,9 +30,6 @@ from ..distance_index.build import build as build_index_of
 from ..distance_index.files import Index, index_settings
 from ..relax.relaxation import GUARDS
 from .operation import LAYERS, CostDistance
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -44,9 +44,6 @@ from .inputs import (
 )
 from .operation import LAYERS, CostDistance
 from .result import ShortestPaths
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger(__name__)
 

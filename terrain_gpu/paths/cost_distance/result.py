@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import (
-    TYPE_CHECKING,
     Any,
     Generic,
     ParamSpec,
@@ -25,9 +24,6 @@ from ..cost.steps import UNREACHED, unreached
 from ..cost.terrain import EDGE
 from ..relax.trace import TracedPath, path_length, trace_path
 from .output import TracedPaths
-
-if TYPE_CHECKING:
-    pass
 
 Cells = TypeVar("Cells")
 """`numpy.ndarray`, plain or masked; `xarray.DataArray` or `cupy.ndarray` if the input is one."""

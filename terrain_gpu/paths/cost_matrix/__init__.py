@@ -10,7 +10,7 @@ docs/design/shortest-paths.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ... import arguments
 from ...arguments import CostName, PathConnectivity, Wrap, counting, limits_of_costs
@@ -30,9 +30,6 @@ from ...tool import (
 from ..cost import options as path
 from ..cost.options import LayerLike, VerticalFactor
 from ..cost.rules import Cost
-
-if TYPE_CHECKING:
-    pass
 
 
 @tool

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ...arguments import Devices, is_demanded
 from ...cuda.backend import Gpu, Placement, find_gpu
@@ -22,9 +22,6 @@ from ...store.temporary import TemporaryFolder
 from .folder import BATCH, run_folder
 from .operation import GPU_SIDE, BatchPlan, MatrixProblem
 from .solve import MatrixRun, solve_on_cluster
-
-if TYPE_CHECKING:
-    pass
 
 
 class RowWriter(Protocol):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -22,9 +22,6 @@ from ..relax.final import codes_along, relaxation_of_hops, steps_in
 from ..relax.relaxation import Relaxation
 from .relax import BatchRelaxation
 from .walk import INSIDE, ON_FLAT, UNKNOWN, mark_sources, walk_back
-
-if TYPE_CHECKING:
-    pass
 
 _STEPS = 1 << 20
 """Number of step codes collected at a time."""

@@ -10,7 +10,7 @@ docs/design/shortest-paths.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...arguments import CostName, NetworkPairs, PathConnectivity, Wrap, check, counting
 from ...errors import ArgumentError
@@ -30,9 +30,6 @@ from ...tool import (
 from ..cost import options as path
 from ..cost.options import LayerLike, VerticalFactor
 from ..cost.rules import Cost
-
-if TYPE_CHECKING:
-    pass
 
 
 def _refuse_pairs(settings: Settings) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -29,9 +29,6 @@ from ..cost.steps import RESULTS, layer_named
 from ..cost_distance.recorded import RecordedSteps
 from .kernels import tied
 from .proof import plan_ties_proof, verify_ties
-
-if TYPE_CHECKING:
-    pass
 
 TIES = "ties"
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -30,9 +30,6 @@ from ...store.objects import named
 from ...store.overviews import begin_level, list_levels
 from .proof import verify_overview
 from .reduce import METHODS, STRIP, reduce
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger(__name__)
 
