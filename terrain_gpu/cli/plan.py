@@ -59,6 +59,7 @@ NEEDS = {
     "points": ("cost-matrix", "least-cost-network", "watershed"),
     "targets": ("cost-matrix",),
     "pairs": ("least-cost-network",),
+    "nearest": ("least-cost-network",),
     "backlink": ("sssp",),
     "allocation": ("sssp",),
     "connectivity": ("sssp", "cost-matrix", "least-cost-network", "corridor"),
@@ -199,7 +200,13 @@ class Purpose(click.Choice[str]):
 @click.option(
     "--pairs",
     type=click.Choice(get_args(NetworkPairs)),
-    help="A network: which points are joined; 'all' for --nearest too.  [default: mst]",
+    help="A network: which points are joined.  [default: mst]",
+)
+@click.option(
+    "--nearest",
+    type=click.IntRange(1, 2**31),
+    metavar="K",
+    help="A network: each point is joined with the K others of least cost, in place of --pairs.",
 )
 @click.option(
     "--tile",

@@ -60,7 +60,7 @@ class PlannedPaths:
     def pairs(self) -> str | None:
         """Which pairs of places are joined; None for paths from all sources at once."""
         if self.purpose == "least-cost-network":
-            return self.problem["pairs"] or "mst"
+            return "all" if self.problem["nearest"] else self.problem["pairs"] or "mst"
         return "all" if self.purpose == "cost-matrix" else None
 
     @property
@@ -115,7 +115,7 @@ class PlannedPaths:
     def _matrix(self, rows: int, cols: int, beside: Settings, machine: Machine) -> MatrixPlan:
         from ..paths.cost_matrix.operation import plan_matrix
 
-        network = self.purpose == "least-cost-network"
+        network, nearest = self.purpose == "least-cost-network", self.problem["nearest"]
         return plan_matrix(
             rows,
             cols,
@@ -123,7 +123,8 @@ class PlannedPaths:
             self.problem["points"],
             targets=self.problem["targets"],
             lines=network or bool(self.problem["lines"]),
-            once=network and not is_directed(self.model.kernel),
+            once=network and nearest is None and not is_directed(self.model.kernel),
+            nearest=nearest if network and not is_directed(self.model.kernel) else None,
             cost=self.cost,
             parameters=self.problem["parameter"],
             connectivity=self.connectivity,

@@ -164,10 +164,11 @@ OPTIONS = {
     "backend device gpu-memory-limit workers scheduler scratch progress json quiet verbose help",
     "terrain-gpu info": "store scratch progress json quiet verbose help",
     "terrain-gpu plan": "dtype for layer block-size weight cost parameter friction barriers "
-    "backlink allocation connectivity metric points targets pairs tile levels flats method epsilon "
-    "keep weights statistic areas exclude-self edge-cells directions aspect polygons cumulative "
-    "conditioned rain table links order lines max-distance threshold layers source-dtype cog "
-    "compress encoding memory-limit threads workers like storage json quiet verbose help",
+    "backlink allocation connectivity metric points targets pairs nearest tile levels flats method "
+    "epsilon keep weights statistic areas exclude-self edge-cells directions aspect polygons "
+    "cumulative conditioned rain table links order lines max-distance threshold layers "
+    "source-dtype cog compress encoding memory-limit threads workers like storage json quiet "
+    "verbose help",
     "terrain-gpu overviews": "layer resampling remove memory-limit threads workers scheduler "
     "verify resume scratch overwrite progress json quiet verbose help",
     "terrain-gpu export": "layer bounds cog compress encoding memory-limit threads verify "

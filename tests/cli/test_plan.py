@@ -203,7 +203,7 @@ least-cost-network {a} {c} -o n.gpkg --friction slope --connectivity 4 --no-corn
   --points 2 --friction slope --connectivity 4 <
 least-cost-network {a} {c} -o n.gpkg --pairs all --cost tobler --reverse --table t.csv : \
   --points 2 --pairs all --cost tobler
-least-cost-network {a} {c} -o n.gpkg --nearest 1 --max-slope 3 : --points 2 --pairs all
+least-cost-network {a} {c} -o n.gpkg --nearest 1 --max-slope 3 : --points 2 --nearest 1
 least-cost-network {a} {c} -o n.gpkg --cost "length * k" --parameter k=3 --pairs all : \
   --points 2 --pairs all --cost "length * k" --parameter k=3
 least-cost-network {a} {c} -o n.gpkg --vertical-factor v.csv --pairs all : \

@@ -103,7 +103,8 @@ def test_all_commands_that_take_a_raster_are_here():
         for one in group.get_command(None, name).params
         if "RASTER" in str(one.metavar) and one.name == "store"
     }
-    assert takes == set(COMMANDS)
+    writing_nothing = {"info", "map", "verify"}
+    assert takes - writing_nothing == set(COMMANDS)
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))

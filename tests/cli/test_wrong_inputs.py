@@ -893,7 +893,7 @@ METADATA = [
     Case(
         "info of no store", nothing, "info nix", ("/nix: no such store; convert-dataset makes one",)
     ),
-    Case("info of a file", nothing, "info dem.tif", ("dem.tif: a file, not a store",)),
+    Case("info of a text", text("a.txt", "hello"), "info a.txt", ("a.txt: not a raster",)),
     Case(
         "info of a folder",
         folder("mine"),

@@ -186,7 +186,7 @@ def test_the_network_computes_the_tree(tmp_path, no_fsync):
             "watershed snapped",
             {"pour_points": [(0, 0)], "snap": 20.0},
             InputError,
-            "within 20: 1 at",
+            "within 20 m: 1 at",
         ),
         ("watershed snapped", {"snap_area": {5: "1km2"}}, InputError, "has none for 1 of 1"),
         ("watershed snapped", {"snap": None}, InputError, "needs snap"),

@@ -371,8 +371,10 @@ def test_pour_points_that_cannot_be(tmp_path):
         with pytest.raises(InputError, match=words):
             watershed(store, points, directions="codes")
     flow_accumulation(store, directions="codes")
-    words = r"no cell that drains within 30 m: 1 at row 9, column 60 .* row 9, column 70 \(x 50070"
-    with pytest.raises(InputError, match=rf"{words}, .*\), 100 away: move it there, or snap farth"):
+    words = (
+        r"no cell that drains within 30 map units: 1 at row 9, column 60 .* row 9, column 70 \(x"
+    )
+    with pytest.raises(InputError, match=rf"{words} 50070.*\), 100 away: move it there, or snap"):
         watershed(store, [(9, 60)], directions="codes", snap=30)
     with pytest.raises(InputError, match="snap -1 is not a finite number of at least 0"):
         watershed(store, [(9, 90)], directions="codes", snap=-1)

@@ -451,6 +451,7 @@ def plan_matrix(
     targets: int | None = None,
     lines: bool = False,
     once: bool = False,
+    nearest: int | None = None,
     cost: str = "absdiff",
     parameters: Settings | None = None,
     connectivity: int = 8,
@@ -469,6 +470,8 @@ def plan_matrix(
         Whether the steps of paths are recorded and written to a GeoPackage.
     once
         Whether each pair of points is computed in only one direction.
+    nearest
+        Number of nearest points that a network keeps for each, to join two only once.
     apart
         See `MatrixProblem.plan_batches`.
     """
@@ -494,15 +497,20 @@ def plan_matrix(
         sources=places(points),
         targets=ends,
     ).over(layers)
-    beside = 0
+    beside = nearest_bytes(points, nearest)
     if lines and not apart:
         from ...io.features import library_bytes  # brings GDAL
 
-        beside = library_bytes("paths.gpkg")
+        beside += library_bytes("paths.gpkg")
     plan = problem.plan_batches(machine, beside, apart=apart)
     item = sum(kind.itemsize for kind in named.values())
     of = rows, cols, cells.name, points, plan
     return MatrixPlan(*of, targets, item, lines, once, connectivity, apart)
+
+
+def nearest_bytes(points: int, nearest: int | None) -> int:
+    """Bytes for the numbers of the points nearest to each."""
+    return 4 * points * min(nearest or 0, points)
 
 
 def knights_slower(connectivity: int) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from ...facts import Findings, Settings
 from ...store.outputs import together, whole_file
 from ..cost.models import is_directed
 from ..cost_matrix.folder import SourceRows
-from ..cost_matrix.operation import LANES, MatrixProblem
+from ..cost_matrix.operation import LANES, MatrixProblem, nearest_bytes
 from ..cost_matrix.proof_lines import claimed, prove_lines
 from ..cost_matrix.solve import MatrixRun
 from ..cost_matrix.trace import cells_of
@@ -37,19 +36,13 @@ class PairedPlaces(MatrixProblem):
 
     def _held(self, beside: int, machine: Machine) -> int:
         if _met_twice(self):
-            beside += 4 * math.prod(_nearest_shape(self))
+            beside += nearest_bytes(len(self.starts), self.nearest)
         return super()._held(beside, machine)
 
 
 def _met_twice(problem: MatrixProblem) -> bool:
     """Whether a link may be among the nearest of both its places, at the same cost."""
     return problem.nearest is not None and not is_directed(problem.model.kernel)
-
-
-def _nearest_shape(problem: MatrixProblem) -> tuple[int, int]:
-    """Places, and how many others each is joined with."""
-    count = len(problem.starts)
-    return count, min(problem.nearest or 0, count)
 
 
 class PairLinks:
@@ -87,7 +80,10 @@ class PairLinks:
     def _rows(self, run: MatrixRun) -> Iterator[tuple[int, SourceRows, int, tuple[Any, ...]]]:
         """Yield the source, the row, and the values of `COLUMNS` of every link."""
         problem, labels = run.problem, run.problem.starts.labels.tolist()
-        nearest = np.full(_nearest_shape(problem), -1, np.int32) if _met_twice(problem) else None
+        nearest = None
+        if _met_twice(problem):
+            count = len(problem.starts)
+            nearest = np.full((count, min(problem.nearest or 0, count)), -1, np.int32)
         for source, found in run:
             for n, k in enumerate(np.flatnonzero(found.rows["cells"]).tolist()):
                 target, cost, length, climb, _ = found.rows[k].tolist()
