@@ -79,9 +79,9 @@ class Tokens:
             article = "an" if self.what[0] in "aeiou" else "a"
             self.refuse(f"{self.token!r} is not allowed in {article} {self.what}{hint}")
 
-    def refuse(self, reason: str) -> NoReturn:
+    def refuse(self, reason: str, like: str = "") -> NoReturn:
         text = self.text if len(self.text) <= 80 else self.text[:77] + "..."
-        raise InputError(f"{self.what} {text!r}: {reason}, at character {self.start + 1}")
+        raise InputError(f"{self.what} {text!r}: {reason}, at character {self.start + 1}{like}")
 
     def fail(self, expected: str) -> NoReturn:
         actual = repr(self.token[:40]) if self.kind else "the end"
@@ -122,6 +122,6 @@ class Tokens:
         if name not in names:
             there = ", ".join(names[:20]) or "none"
             like = did_you_mean(name, names)
-            self.refuse(f"there is no layer {name[:40]!r}, only {there}{like}")
+            self.refuse(f"there is no layer {name[:40]!r}, only {there}", like)
         self.next()
         return name

@@ -165,13 +165,13 @@ class _Reader:
         except (RecursionError, MemoryError):
             raise InputError("the formula is nested too deeply; simplify it") from None
 
-    def refuse(self, at: int | ast.AST, reason: str) -> NoReturn:
+    def refuse(self, at: int | ast.AST, reason: str, like: str = "") -> NoReturn:
         """Raise the error for a position, with a caret below it."""
         at = at if isinstance(at, int) else at.col_offset  # type: ignore[attr-defined]
         first = max(0, at - 60)
         shown = self.text[first : first + 100]
         excerpt = f"  {shown}", f"  {' ' * (at - first)}^"
-        raise FormulaError(f"cost formula: {reason}, at character {at + 1}", excerpt)
+        raise FormulaError(f"cost formula: {reason}, at character {at + 1}{like}", excerpt)
 
     def node(self, at: ast.AST, op: str, *args: Node) -> Node:
         if len(self.nodes) > MOST_NODES:
@@ -261,7 +261,7 @@ class _Reader:
         layers = f"; layers: {', '.join(sorted(self.layers))}" if self.layers else ""
         known = f"{known}{layers}; or define it as a parameter"
         like = did_you_mean(name, (*NAMES, *CONSTANTS, *self.parameters, *self.layers, *FUNCTIONS))
-        self.refuse(at, f"unknown name {name!r} (known: {known}){like}")
+        self.refuse(at, f"unknown name {name!r} (known: {known})", like)
 
     def known(self, name: str) -> Node:
         """A value of `NAMES`, some of which are made of others."""
