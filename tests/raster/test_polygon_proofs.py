@@ -358,7 +358,7 @@ def test_room_for_features(tmp_path, monkeypatch, ending, epsg):
     )
     tracemalloc.start()
     try:
-        proof._read_file(plan, limits, lambda number, sides: None)
+        proof._read_file(plan, limits, lambda pairs: None)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -30,6 +30,10 @@ from .line_files import (
 _POSITION, _PARSED = 250, 14
 """Bytes in memory for a position of GeoJSON, beside its text; for a byte of a binary file."""
 
+BATCH = 1 << 10
+"""Positions of small features that are located together; one call of PROJ takes as long."""
+BATCH_BYTES = 2 * _POSITION * BATCH
+
 
 class FilePolygons(NamedTuple):
     """A feature of a file of polygons along the edges of cells.
@@ -56,6 +60,15 @@ class FilePolygons(NamedTuple):
     polygon: np.ndarray
 
 
+class _Feature(NamedTuple):
+    """A feature as it is in the file: its rings by polygon, and the geometry of GeoJSON."""
+
+    number: int
+    attributes: JsonObject
+    polygons: list[list[np.ndarray]]
+    geometry: Any
+
+
 def read_polygons(of: LineFile, room: FileRoom) -> Iterator[FilePolygons]:
     """Yield the features of a file.
 
@@ -64,7 +77,21 @@ def read_polygons(of: LineFile, room: FileRoom) -> Iterator[FilePolygons]:
     VerificationError
         when positions are not exactly corners of cells, or rings are not closed.
     """
-    # Nothing of a feature is kept here while the next one is read, but its text.
+    held: list[_Feature] = []
+    gathered = 0
+    for feature in _features(of, room):
+        held.append(feature)
+        gathered += sum(len(ring) for one in feature.polygons for ring in one)
+        # Nothing of a large feature is kept here while the next one is read.
+        del feature
+        if gathered > BATCH:
+            yield from _located(of, held)
+            held, gathered = [], 0
+    if held:
+        yield from _located(of, held)
+
+
+def _features(of: LineFile, room: FileRoom) -> Iterator[_Feature]:
     if of.is_binary:
         with readable(of.path):
             for number, (attributes, wkb) in enumerate(binary_rows(of, room, _PARSED), 1):
@@ -79,16 +106,14 @@ def _parsed_bytes(of: LineFile, text: str) -> int:
     return 3 * len(text) + _POSITION * (1 + of.lonlat) * text.count("[")
 
 
-def _of_binary(
-    of: LineFile, number: int, attributes: JsonObject, wkb: bytes | None
-) -> FilePolygons:
+def _of_binary(of: LineFile, number: int, attributes: JsonObject, wkb: bytes | None) -> _Feature:
     parts, end = parts_of_wkb(wkb) if wkb else ([], 0)
     if not wkb or end != len(wkb) or struct.unpack_from("<I", wkb, 1)[0] != 6:
         wrong_line(of.path, number, "is not a MultiPolygon", what="feature")
-    return _polygons(of, number, attributes, [rings for _, rings in parts], None)
+    return _with_rings(of, _Feature(number, attributes, [rings for _, rings in parts], None))
 
 
-def _of_geojson(of: LineFile, number: int, text: str) -> FilePolygons:
+def _of_geojson(of: LineFile, number: int, text: str) -> _Feature:
     attributes, geometry = parsed(of, number, text)
     try:
         polygons = [
@@ -97,63 +122,73 @@ def _of_geojson(of: LineFile, number: int, text: str) -> FilePolygons:
         ]
     except (ValueError, KeyError, TypeError):
         wrong_line(of.path, number, "cannot be read", what="feature")
-    return _polygons(of, number, attributes, polygons, geometry)
+    return _with_rings(of, _Feature(number, attributes, polygons, geometry))
 
 
-def _polygons(
-    of: LineFile,
-    number: int,
-    attributes: JsonObject,
-    polygons: list[list[np.ndarray]],
-    geometry: Any,
-) -> FilePolygons:
-    rings = [ring for one in polygons for ring in one]
-    owner = np.repeat(np.arange(len(polygons)), [len(one) for one in polygons])
-    if not rings:
-        wrong_line(of.path, number, "has no polygon", what="feature")
-    starts = np.cumsum([0, *map(len, rings)])
-    corners = _corners(of, number, np.concatenate(rings), geometry, starts, owner)
+def _with_rings(of: LineFile, feature: _Feature) -> _Feature:
+    """Check that there are rings, and that they have positions."""
+    lengths = [len(ring) for one in feature.polygons for ring in one]
+    if not lengths:
+        wrong_line(of.path, feature.number, "has no polygon", what="feature")
+    if min(lengths) < 2:
+        wrong_line(of.path, feature.number, "a ring is not closed", what="feature")
+    return feature
+
+
+def _located(of: LineFile, held: list[_Feature]) -> Iterator[FilePolygons]:
+    """Find the corners at the positions of features."""
+    rings = [ring for feature in held for one in feature.polygons for ring in one]
+    lengths = np.array([len(ring) for ring in rings])
+    starts = np.append(0, np.cumsum(lengths))
+    first = np.cumsum([0, *(sum(map(len, feature.polygons)) for feature in held)])
+    corners = _corners(of, held, np.concatenate(rings), starts, first)
     a, _, _, _, e, _ = of.grid.transform
     if a * e > 0:  # mirrored
-        parts = [corners[b:c][::-1] for b, c in pairwise(starts)]
-        corners = np.concatenate(parts)
-    open_ = (corners[starts[:-1]] != corners[starts[1:] - 1]).any(axis=1)
-    if open_.any() or (np.diff(starts) < 2).any():
-        wrong_line(of.path, number, "a ring is not closed", what="feature")
-    return FilePolygons(number, attributes, corners, starts, owner)
+        corners = corners[np.repeat(starts[:-1] + starts[1:] - 1, lengths) - np.arange(starts[-1])]
+    closed = (corners[starts[:-1]] == corners[starts[1:] - 1]).all(axis=1)
+    _refuse(of, held, np.logical_and.reduceat(closed, first[:-1]), "a ring is not closed")
+    for feature, (r0, r1) in zip(held, pairwise(first), strict=True):
+        begin, end = starts[r0], starts[r1]
+        polygon = np.repeat(np.arange(len(feature.polygons)), [len(p) for p in feature.polygons])
+        own = corners[begin:end], starts[r0 : r1 + 1] - begin, polygon
+        yield FilePolygons(feature.number, feature.attributes, *own)
+
+
+def _refuse(of: LineFile, held: list[_Feature], right: np.ndarray, why: str) -> None:
+    """Raise an error if one of the features is not right."""
+    if not right.all():
+        wrong_line(of.path, held[int(np.argmin(right))].number, why, what="feature")
 
 
 def _corners(
-    of: LineFile,
-    number: int,
-    xy: np.ndarray,
-    geometry: Any,
-    starts: np.ndarray,
-    owner: np.ndarray,
+    of: LineFile, held: list[_Feature], xy: np.ndarray, starts: np.ndarray, first: np.ndarray
 ) -> np.ndarray:
     """The corners at positions, which must be exact."""
-    grid = of.grid
+    grid, why = of.grid, "positions are not corners of cells"
     a, _, c, _, e, f = grid.transform
+    begin = starts[first]  # of each feature
     if of.lonlat:
         try:
             xy = projected(grid, xy)
-        except ReprojectionError:
-            wrong_line(of.path, number, "positions are not corners of cells", what="feature")
+        except ReprojectionError as error:
+            _refuse(of, held, begin[1:] <= error.number, why)
+            raise
     with np.errstate(all="ignore"):
         places = ((xy - (c, f)) / (a, e))[:, ::-1]
         sides = np.array((grid.rows, grid.cols))
         inside = np.all((places > -0.5) & (places < sides + 0.5), axis=1)
     corners = np.rint(np.where(np.expand_dims(inside, 1), places, 0)).astype(np.int64)
     right = np.stack((c + a * corners[:, 1], f + e * corners[:, 0]), axis=1)
-    same = bool(inside.all())
+    _refuse(of, held, np.logical_and.reduceat(inside, begin[:-1]), why)
     if of.lonlat:
-        rings = [right[b:d] for b, d in pairwise(starts)]
-        cuts = np.searchsorted(owner, np.arange(int(owner[-1]) + 2))
-        several = [rings[b:d] for b, d in pairwise(cuts)]
-        (again,) = POLYGONS.geojson([several], grid_crs(grid))
-        same &= again is not None and listed(again) == geometry
+        left = iter(np.split(right, starts[1:-1]))
+        several = [[[next(left) for _ in one] for one in feature.polygons] for feature in held]
+        pairs = zip(held, POLYGONS.geojson(several, grid_crs(grid)), strict=True)
+        same = np.array(
+            [again is not None and listed(again) == own.geometry for own, again in pairs]
+        )
     else:
-        same &= right.tobytes() == np.ascontiguousarray(xy).tobytes()
-    if not same:
-        wrong_line(of.path, number, "positions are not corners of cells", what="feature")
+        equal = right.view(np.int64) == np.ascontiguousarray(xy).view(np.int64)
+        same = np.logical_and.reduceat(equal.all(axis=1), begin[:-1])
+    _refuse(of, held, same, why)
     return corners

@@ -35,7 +35,7 @@ from ...facts import JsonObject
 from ...grid import Block, BlockGrid, GridSpec
 from ...grid.lengths import area_units
 from ...io.proof.line_files import FileRoom, LineFile, check_attributes, wrong_line
-from ...io.proof.polygon_files import FilePolygons, read_polygons
+from ...io.proof.polygon_files import BATCH_BYTES, FilePolygons, read_polygons
 from ...plurals import counted
 from ...store import Layer
 from ..drawing.levels import ContourLevels
@@ -171,7 +171,7 @@ class _SidesOf:
         digest, parts, links, rims = [0, 0], 0, [np.empty((0, 2), np.int64)], []
         for turn, (labels, inside) in enumerate(self._classes(at, cells[0])):
             for some in self._sides(at, labels, inside):
-                for k, words in enumerate(_mixed(*some)):
+                for k, words in enumerate(_mixed(_pairs(*some))):
                     digest[k] = (digest[k] + int(words.sum(dtype=np.uint64))) % 2**64
             count, found, rim = self._parts(at, labels, inside, turn)
             parts += count
@@ -271,9 +271,8 @@ def _pairs(labels: np.ndarray | int, sides: np.ndarray) -> np.ndarray:
     return found
 
 
-def _mixed(labels: np.ndarray | int, sides: np.ndarray) -> Iterator[np.ndarray]:
+def _mixed(pairs: np.ndarray) -> Iterator[np.ndarray]:
     """Two mixtures of each class and side."""
-    pairs = _pairs(labels, sides)
     for seed in SEEDS:
         yield mixed(seed, pairs["class"].view(np.uint64), pairs["side"].view(np.uint64))
 
@@ -299,7 +298,7 @@ class PolygonProof:
         """How blocks stream through the check; a cell belongs to at most so many classes."""
         blocks = layer.blocks
         rims = _LINK_BYTES * 2 * sum(blocks.sides) * blocks.count * most + 16 * blocks.count
-        worker, held = cell_bytes * blocks.largest(1), rims + _SOME * _SIDE_BYTES
+        worker, held = cell_bytes * blocks.largest(1), rims + 2 * _SOME * _SIDE_BYTES + BATCH_BYTES
         return plan_proof(blocks, [Read(layer, 1)], limits, worker=worker, held=held)
 
     def run(self, limits: Limits) -> dict[str, int]:
@@ -315,7 +314,7 @@ class PolygonProof:
         classes, blocks = self.classes, self.layer.blocks
         plan = self.plan(self.layer, limits, classes.cell_bytes, classes.most)
         digests = np.zeros((blocks.count, 2), np.uint64)
-        found = self._read_file(plan, limits, lambda cls, sides: self._add(digests, cls, sides))
+        found = self._read_file(plan, limits, lambda pairs: self._add(digests, pairs))
         parts, links, rims = 0, [np.empty((0, 2), np.int64)], [np.empty(0, np.int64)]
         other: list[Block] = []
 
@@ -342,10 +341,10 @@ class PolygonProof:
             )
         return found
 
-    def _add(self, digests: np.ndarray, number: int, sides: np.ndarray) -> None:
-        """Add the sides of a feature to the digests of their blocks."""
-        owner = self._owner(sides)
-        for k, words in enumerate(_mixed(number, sides)):
+    def _add(self, digests: np.ndarray, pairs: np.ndarray) -> None:
+        """Add classes and sides to the digests of the blocks of the sides."""
+        owner = self._owner(pairs["side"])
+        for k, words in enumerate(_mixed(pairs)):
             np.add.at(digests[:, k], owner, words)
 
     def _owner(self, sides: np.ndarray) -> np.ndarray:
@@ -357,12 +356,12 @@ class PolygonProof:
     # -- the file -------------------------------------------------------------------------------
 
     def _read_file(
-        self, plan: StreamPlan, limits: Limits, take: Callable[[int, np.ndarray], None]
+        self, plan: StreamPlan, limits: Limits, take: Callable[[np.ndarray], None]
     ) -> dict[str, int]:
         units, unit = area_units(self.file.grid)
         above = np.append(0, np.cumsum(units))
         found = dict.fromkeys(("features", "polygons", "sides"), 0)
-        before = None
+        before, held, count = None, list[np.ndarray](), 0
         for one in read_polygons(self.file, FileRoom(Excess.of(plan), "to verify a feature")):
             number = self.classes.number(one.attributes)
             if number is None or (before is not None and number <= before):
@@ -372,9 +371,16 @@ class PolygonProof:
             found["features"] += 1
             found["polygons"] += int(one.polygon[-1]) + 1
             for sides in self._checked(one, number, above, unit):
-                found["sides"] += len(sides)
-                take(number, sides)
+                held.append(_pairs(number, sides))
+                count += len(sides)
+                if count > _SOME:
+                    take(np.concatenate(held))
+                    found["sides"] += count
+                    held, count = [], 0
             del one  # before the next one is read
+        if held:
+            take(np.concatenate(held))
+        found["sides"] += count
         return found
 
     def _checked(
@@ -468,9 +474,9 @@ class PolygonProof:
             what = f"to name a wrong side in {self.file.path}"
             return excess.has_room(_PAIR_BYTES * count, what)
 
-        def keep(number: int, all_: np.ndarray) -> None:
+        def keep(pairs: np.ndarray) -> None:
             nonlocal count
-            found = _pairs(number, all_[self._owner(all_) == owner])
+            found = pairs[self._owner(pairs["side"]) == owner]
             count += len(found)
             if has_room():
                 kept.append(found)
