@@ -69,7 +69,7 @@ def lines_layer(name: str, grid: GridSpec, lines: list[tuple[Any, JsonObject]]) 
 
 
 def catchment_layers(grid: GridSpec, told: JsonObject) -> list[VectorLayer]:
-    """The outline of a catchment with its figures, and the way down from its outlet."""
+    """The outline of a catchment with its statistics, and the flow path from its outlet."""
     polygons = [[_positions(grid, ring) for ring in rings] for rings in told["outline"]]
     facts = {key: np.nan if value is None else float(value) for key, value in told["facts"].items()}
     if not grid.crs_wkt:

@@ -32,8 +32,8 @@ from ..store.levels import factors_of, place_of
 from ..store.objects import ObjectPath
 from ..store.scratch import scratch_folder
 from ..store.temporary import TemporaryFolder
+from .paths import describe_path
 from .tiles import Source
-from .ways import describe_way
 
 COSTS = ("tobler", "langmuir", "surface", "absdiff", "minimax")
 """Cost models that need no further layer."""
@@ -206,14 +206,14 @@ class MapRun:
         base, heights = self.job.factor, self.source.store.layer(self.progress["heights"])
         if self._links is None:
             self._links = lru_cache(4)(links.read_block)
-        way = trace_path(self._links, links.blocks, row // base, col // base)
-        if way is None:
+        path = trace_path(self._links, links.blocks, row // base, col // base)
+        if path is None:
             return None
         cost = self.source.shown("cost_distance").pyramid.value(row, col)
-        return {"run": self.number, "cost": cost, **describe_way(way, base, heights)}
+        return {"run": self.number, "cost": cost, **describe_path(path, base, heights)}
 
     def catchment(self) -> JsonObject:
-        """The outline, figures and way down of what is upstream, from the worker's file."""
+        """The outline, statistics and flow path of what is upstream, from the worker's file."""
         if self.source is None or self.job.kind != "watershed":
             raise StoreError("there is no catchment yet; wait until the run ends")
         told: JsonObject = json.loads((self.folder / CATCHMENT).read_text())
@@ -226,7 +226,7 @@ class MapRun:
         ----------
         form
             "tif" for a cloud-optimised GeoTIFF; "gpkg" or "geojson" for the outline of a catchment
-            and its way down, or for the paths to places; "barriers" for them as GeoJSON.
+            and its flow path, or for the paths to places; "barriers" for them as GeoJSON.
         """
         from ..io.export import export_layer  # only now, for a fast first picture
         from .downloads import catchment_layers, lines_layer, write_vectors

@@ -26,7 +26,7 @@ from ..grid.lengths import metres_per_unit
 from ..progress import Progress
 from ..store import TileStore
 from .jobs import CATCHMENT
-from .ways import describe_way, way_down
+from .paths import describe_path, flow_path
 
 EVERY = 0.1
 """Seconds between two lines."""
@@ -122,7 +122,7 @@ def upstream(job: Settings, limits: Settings) -> str:
 
 
 def describe_catchment(store: TileStore, heights: str, outline: Path, table: Path) -> JsonObject:
-    """The outline, figures and way down of the layer "upstream".
+    """The outline, statistics and flow path of the layer "upstream".
 
     Places are rows and columns, as real numbers; areas are in km2, or None if the CRS does not say.
     """
@@ -155,15 +155,15 @@ def describe_catchment(store: TileStore, heights: str, outline: Path, table: Pat
             count, total = count + values.size, total + float(values.sum())
             low, high = min(low, float(values.min())), max(high, float(values.max()))
     try:
-        way = way_down(store.layer("flow_direction"), row, col)
+        path = flow_path(store.layer("flow_direction"), row, col)
     except StoreError:  # directions of another program that lead out of the raster
-        way = None
+        path = None
     known = count > 0
     square = metres_per_unit(grid) ** 2 / 1e6
     return {
         "outlet": [row, col],
         "outline": polygons,
-        "down": None if way is None else describe_way(way, 1, elevations),
+        "down": None if path is None else describe_path(path, 1, elevations),
         "facts": {
             "cells": int(outlet["cells"]),
             "area_km2": float(outlet["area"]) * square if grid.crs_wkt else None,

@@ -127,12 +127,7 @@ class _Numbers(Beyond):
         self._firsts = np.zeros((blocks.rows, blocks.shape[1]), np.int64)
         self.basins = 0
 
-    def add(
-        self,
-        phase: Phase,
-        at: Block,
-        message: Any,
-    ) -> None:
+    def add(self, phase: Phase, at: Block, message: Any) -> None:
         if message is None:
             return
         if phase.writes:

@@ -164,12 +164,7 @@ class BreachLineState(BreachState):
         self._lines, self._plan, self.length = operation, plan, 0
         self._counts: dict[Block, tuple[np.ndarray, np.ndarray]] = {}
 
-    def add(
-        self,
-        phase: Phase,
-        at: Block,
-        message: Any,
-    ) -> None:
+    def add(self, phase: Phase, at: Block, message: Any) -> None:
         if phase == _WAYS:
             self._counts[at] = message
             return

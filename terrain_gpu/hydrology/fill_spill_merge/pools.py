@@ -57,12 +57,7 @@ class AllPools(State):
 
     # -- the tree -------------------------------------------------------------------------------
 
-    def add(
-        self,
-        phase: Phase,
-        at: Block,
-        known: Any,
-    ) -> None:
+    def add(self, phase: Phase, at: Block, known: Any) -> None:
         if known is None:
             return
         if isinstance(known, Catchments):

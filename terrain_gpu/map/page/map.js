@@ -18,7 +18,7 @@ const HINTS = {
   look: "Shows the values of a cell and, after a run from a source, the path to it.",
   distance: "Computes the cost from there to every cell.",
   barrier: "Sets corners of a line; a double click ends it. Then set a source or run again.",
-  watershed: "Finds all that drains through a cell, such as one of a river, and the way down from it.",
+  watershed: "Finds all that drains through a cell, such as one of a river, and the flow path from it.",
 };
 
 async function ask(path, options) {
@@ -430,7 +430,7 @@ async function follow(begun, turn) {
   if (turn === latest) showResult($("result"), run, facts, { write, keep, tell });
 }
 
-// The outline and the way down; returns its figures.
+// The outline and the flow path; returns the statistics.
 async function showCatchment(where, turn) {
   const found = await ask(`${where}/catchment`);
   if (turn !== latest) return [];

@@ -340,12 +340,7 @@ class _Across(State):
     def given(self, phase: Phase, at: Block) -> tuple[np.ndarray, ...] | None:
         return self._joins.of(at) if phase.writes else None
 
-    def add(
-        self,
-        phase: Phase,
-        at: Block,
-        message: Any,
-    ) -> None:
+    def add(self, phase: Phase, at: Block, message: Any) -> None:
         if not phase.writes:
             inside, *rim = message
             self._cells += inside

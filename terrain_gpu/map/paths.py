@@ -1,4 +1,4 @@
-"""Ways over the raster, of least cost or of water: their cells, length, climb and profile."""
+"""Paths over the raster, of least cost or of water: their cells, length, climb and profile."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ SHOWN = 400
 """Largest number of cells in a profile."""
 
 DRAWN = 4000
-"""About the largest number of cells of a way that is drawn."""
+"""About the largest number of cells of a path that is drawn."""
 
 
-def describe_way(way: np.ndarray, base: int, heights: Layer) -> JsonObject:
-    """Describe a way for the page.
+def describe_path(path: np.ndarray, base: int, heights: Layer) -> JsonObject:
+    """Describe a path for the page.
 
     Parameters
     ----------
-    way
+    path
         int64, shape (n, 2): rows and columns of the layer.
     base
         Number of map cells along a side of a cell of the layer.
@@ -41,13 +41,13 @@ def describe_way(way: np.ndarray, base: int, heights: Layer) -> JsonObject:
     """
     from ..paths.relax.trace import lengths_of  # only now, for a fast first picture
 
-    along = np.append(0.0, np.cumsum(lengths_of(way, _lengths_on(heights.grid))))
-    values = _values(heights, way)
+    along = np.append(0.0, np.cumsum(lengths_of(path, _lengths_on(heights.grid))))
+    values = _values(heights, path)
     known = values[np.isfinite(values)]
     steps = np.diff(known)
-    some = np.unique(np.linspace(0, len(way) - 1, min(len(way), SHOWN)).astype(int))
-    last = len(way) - 1
-    drawn = way[np.unique(np.append(np.arange(0, last, max(1, last // DRAWN)), last))]
+    some = np.unique(np.linspace(0, len(path) - 1, min(len(path), SHOWN)).astype(int))
+    last = len(path) - 1
+    drawn = path[np.unique(np.append(np.arange(0, last, max(1, last // DRAWN)), last))]
     return {
         "cells": ((drawn + 0.5) * base).round(1).tolist(),
         "length": float(along[-1]),
@@ -57,11 +57,11 @@ def describe_way(way: np.ndarray, base: int, heights: Layer) -> JsonObject:
             [round(float(x), 2), None if np.isnan(y) else float(y)]
             for x, y in zip(along[some], values[some], strict=True)
         ],
-        "places": ((way[some] + 0.5) * base).round(1).tolist(),
+        "places": ((path[some] + 0.5) * base).round(1).tolist(),
     }
 
 
-def way_down(directions: Layer, row: int, col: int) -> np.ndarray | None:
+def flow_path(directions: Layer, row: int, col: int) -> np.ndarray | None:
     """The cells that flow from a cell passes to its outlet; None if the cell does not drain.
 
     Raises StoreError if the directions form a loop or lead out of the raster.
@@ -74,8 +74,8 @@ def way_down(directions: Layer, row: int, col: int) -> np.ndarray | None:
         return codes
 
     # Directions have the codes of backlinks, and outlets that of sources.
-    way = trace_path(read, directions.blocks, row, col)
-    return None if way is None else way[::-1]
+    path = trace_path(read, directions.blocks, row, col)
+    return None if path is None else path[::-1]
 
 
 @lru_cache(1)
@@ -83,12 +83,12 @@ def _lengths_on(grid: GridSpec) -> np.ndarray:
     return step_lengths(grid)
 
 
-def _values(layer: Layer, way: np.ndarray) -> np.ndarray:
-    """Values along a way as float64, read by windows; NaN for nodata."""
+def _values(layer: Layer, path: np.ndarray) -> np.ndarray:
+    """Values along a path as float64, read by windows; NaN for nodata."""
     side = 256
-    starts = np.flatnonzero(np.any(np.diff(way // side, axis=0, prepend=-1) != 0, axis=1))
+    starts = np.flatnonzero(np.any(np.diff(path // side, axis=0, prepend=-1) != 0, axis=1))
     found = []
-    for part in np.split(way, starts[1:]):
+    for part in np.split(path, starts[1:]):
         (r0, c0), (r1, c1) = part.min(axis=0).tolist(), (part.max(axis=0) + 1).tolist()
         window: Window = (r0, r1, c0, c1)
         read = layer.read_window(*window)[part[:, 0] - r0, part[:, 1] - c0]
